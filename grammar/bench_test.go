@@ -92,7 +92,7 @@ func ref(rule int) *Expr            { return &Expr{Op: Call, Rule: rule} }
 func runes(r ...rune) *Expr {
 	e := &Expr{Op: Runes}
 	for i := 0; i < len(r); i += 2 {
-		e.Runes = append(e.Runes, Range{r[i], r[i+1]})
+		e.Runes = append(e.Runes, Range{Lo: r[i], Hi: r[i+1]})
 	}
 	return e
 }

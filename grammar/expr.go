@@ -1,5 +1,7 @@
 package grammar
 
+import "github.com/coppice-llm/coppice/internal/runeset"
+
 // Op is the kind of an Expr.
 type Op uint8
 
@@ -27,8 +29,8 @@ type Expr struct {
 // Unlimited is the Expr.Max of a repeat without an upper bound.
 const Unlimited = -1
 
-// Range is the runes from Lo to Hi inclusive. Surrogates within it are ignored.
-type Range struct{ Lo, Hi rune }
+// Range is the runes from Lo to Hi inclusive: {Lo, Hi rune}. Surrogates within it are ignored.
+type Range = runeset.Range
 
 // Rules is a grammar before compilation. The texts of the grammar are those that Rules[0] matches
 // as a whole. Rules may call each other recursively, but not left-recursively: a byte must be

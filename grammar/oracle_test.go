@@ -262,7 +262,7 @@ func randomExpr(r *rand.Rand, depth, rules int) *Expr {
 		e := &Expr{Op: Runes}
 		for range 1 + r.IntN(2) {
 			at := []rune{'a', 'b', 0x7d, 0x7fd, 0xfffd, 0xd7fe, 0x20ac, 0x1f5ff, 0x10fffd}[r.IntN(9)]
-			e.Runes = append(e.Runes, Range{at, min(at+rune(r.IntN(6)), 0x10ffff)})
+			e.Runes = append(e.Runes, Range{Lo: at, Hi: min(at+rune(r.IntN(6)), 0x10ffff)})
 		}
 		return e
 	case 2, 3:
@@ -318,7 +318,7 @@ func countedRules(r *rand.Rand) Rules {
 	either := func(e ...*Expr) *Expr { return &Expr{Op: Either, Sub: e} }
 	call := &Expr{Op: Call, Rule: 1}
 	bodies := []*Expr{text(), either(text(), text()), repeat(text()), call, seq(text(), call), either(text(), call),
-		seq(repeat(text()), text()), {Op: Runes, Runes: []Range{{'a', 'b'}, {0xe9, 0xea}}}}
+		seq(repeat(text()), text()), {Op: Runes, Runes: []Range{{Lo: 'a', Hi: 'b'}, {Lo: 0xe9, Hi: 0xea}}}}
 	body := func() *Expr { return bodies[r.IntN(len(bodies))] }
 	deep := either(text(), seq(text(), repeat(&Expr{Op: Call, Rule: 1}), text()))
 	return Rules{

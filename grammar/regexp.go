@@ -41,13 +41,13 @@ func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
 	case syntax.OpCharClass:
 		e := &Expr{Op: Runes}
 		for i := 0; i+1 < len(re.Rune); i += 2 {
-			e.Runes = append(e.Runes, Range{re.Rune[i], re.Rune[i+1]})
+			e.Runes = append(e.Runes, Range{Lo: re.Rune[i], Hi: re.Rune[i+1]})
 		}
 		return e, nil
 	case syntax.OpAnyChar:
-		return &Expr{Op: Runes, Runes: []Range{{0, unicode.MaxRune}}}, nil
+		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: unicode.MaxRune}}}, nil
 	case syntax.OpAnyCharNotNL:
-		return &Expr{Op: Runes, Runes: []Range{{0, '\n' - 1}, {'\n' + 1, unicode.MaxRune}}}, nil
+		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: '\n' - 1}, {Lo: '\n' + 1, Hi: unicode.MaxRune}}}, nil
 	case syntax.OpBeginText, syntax.OpEndText:
 		if re.Op == syntax.OpBeginText && !first || re.Op == syntax.OpEndText && !last {
 			return nil, fmt.Errorf("%w: %s in the middle: leave it out, the whole text is matched", ErrUnsupported, re)
@@ -117,9 +117,9 @@ func literalExpr(re *syntax.Regexp) *Expr {
 	}
 	e := &Expr{Op: Seq}
 	for _, r := range re.Rune {
-		either := []Range{{r, r}} // matches nothing if r is a surrogate
+		either := []Range{{Lo: r, Hi: r}} // matches nothing if r is a surrogate
 		for f := unicode.SimpleFold(r); f != r && re.Flags&syntax.FoldCase != 0; f = unicode.SimpleFold(f) {
-			either = append(either, Range{f, f})
+			either = append(either, Range{Lo: f, Hi: f})
 		}
 		e.Sub = append(e.Sub, &Expr{Op: Runes, Runes: either})
 	}

@@ -1,8 +1,9 @@
 package grammar
 
 import (
-	"slices"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // span is the bytes from lo to hi inclusive.
@@ -14,23 +15,14 @@ func normalRunes(ranges []Range) []Range {
 	var out []Range
 	add := func(lo, hi rune) {
 		if lo <= hi {
-			out = append(out, Range{lo, hi})
+			out = append(out, Range{Lo: lo, Hi: hi})
 		}
 	}
 	for _, r := range ranges {
 		add(r.Lo, min(r.Hi, 0xD7FF))
 		add(max(r.Lo, 0xE000), r.Hi)
 	}
-	slices.SortFunc(out, func(a, b Range) int { return int(a.Lo) - int(b.Lo) })
-	joined := out[:0]
-	for _, r := range out {
-		if n := len(joined); n > 0 && r.Lo <= joined[n-1].Hi+1 {
-			joined[n-1].Hi = max(joined[n-1].Hi, r.Hi)
-			continue
-		}
-		joined = append(joined, r)
-	}
-	return joined
+	return runeset.New(out)
 }
 
 // appendUTF8 appends sequences of byte spans that together match the UTF-8 of exactly the runes
@@ -39,7 +31,7 @@ func normalRunes(ranges []Range) []Range {
 func appendUTF8(dst [][]span, r Range) [][]span {
 	for _, edge := range []rune{0x7F, 0x7FF, 0xFFFF} { // where the length changes
 		if r.Lo <= edge && edge < r.Hi {
-			return appendUTF8(appendUTF8(dst, Range{r.Lo, edge}), Range{edge + 1, r.Hi})
+			return appendUTF8(appendUTF8(dst, Range{Lo: r.Lo, Hi: edge}), Range{Lo: edge + 1, Hi: r.Hi})
 		}
 	}
 	if r.Hi <= 0x7F {
@@ -50,10 +42,10 @@ func appendUTF8(dst [][]span, r Range) [][]span {
 			break
 		}
 		if r.Lo&low != 0 {
-			return appendUTF8(appendUTF8(dst, Range{r.Lo, r.Lo | low}), Range{(r.Lo | low) + 1, r.Hi})
+			return appendUTF8(appendUTF8(dst, Range{Lo: r.Lo, Hi: r.Lo | low}), Range{Lo: (r.Lo | low) + 1, Hi: r.Hi})
 		}
 		if r.Hi&low != low {
-			return appendUTF8(appendUTF8(dst, Range{r.Lo, r.Hi&^low - 1}), Range{r.Hi &^ low, r.Hi})
+			return appendUTF8(appendUTF8(dst, Range{Lo: r.Lo, Hi: r.Hi&^low - 1}), Range{Lo: r.Hi &^ low, Hi: r.Hi})
 		}
 	}
 	var lo, hi [utf8.UTFMax]byte

@@ -1,13 +1,17 @@
 package tokenizer
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/runeset"
+)
 
 // machine is a compiled regular expression: a program for a backtracking matcher. The matcher
 // counts its steps and stops after an allowance, so that no expression of a file can block the
 // process. It stops at the same point on every computer.
 type machine struct {
 	code    []instr
-	sets    []runeSet // distinct
+	sets    []runeset.Set // distinct
 	classes *runeClasses
 }
 

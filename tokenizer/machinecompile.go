@@ -3,6 +3,9 @@ package tokenizer
 import (
 	"fmt"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // emit appends i to the code and returns its index.
@@ -12,10 +15,10 @@ func (m *machine) emit(i instr) int32 {
 }
 
 // compile emits code that matches t. With back, as in a look-behind, the code reads the text
-// backwards. It fails if the code has more than maxCode instructions.
-func (m *machine) compile(t *term, back bool) error {
+// backwards. It bails out if the code has more than maxCode instructions.
+func (m *machine) compile(t *term, back bool) {
 	if len(m.code) > maxCode {
-		return fmt.Errorf("more than %d instructions", maxCode)
+		bail.Out(fmt.Errorf("more than %d instructions", maxCode))
 	}
 	switch t.kind {
 	case termSet:
@@ -27,28 +30,23 @@ func (m *machine) compile(t *term, back bool) error {
 			slices.Reverse(parts)
 		}
 		for _, part := range parts {
-			if err := m.compile(part, back); err != nil {
-				return err
-			}
+			m.compile(part, back)
 		}
 	case termAlternate:
-		return m.alternatives(t.parts, back)
+		m.alternatives(t.parts, back)
 	case termGroup:
 		at := m.emit(instr{op: t.op})
-		if err := m.compile(t.parts[0], t.back || t.op == opAtomic && back); err != nil {
-			return err
-		}
+		m.compile(t.parts[0], t.back || t.op == opAtomic && back)
 		m.emit(instr{op: opEnd})
 		m.code[at].x = int32(len(m.code))
 	case termRepeat:
-		return m.repeat(t, back)
+		m.repeat(t, back)
 	}
-	return nil
 }
 
 // set returns the index of s in m.sets.
-func (m *machine) set(s runeSet) int32 {
-	x := slices.IndexFunc(m.sets, func(t runeSet) bool { return slices.Equal(s, t) })
+func (m *machine) set(s runeset.Set) int32 {
+	x := slices.IndexFunc(m.sets, func(t runeset.Set) bool { return slices.Equal(s, t) })
 	if x < 0 {
 		x = len(m.sets)
 		m.sets = append(m.sets, s)
@@ -56,7 +54,7 @@ func (m *machine) set(s runeSet) int32 {
 	return int32(x)
 }
 
-func (m *machine) alternatives(parts []*term, back bool) error {
+func (m *machine) alternatives(parts []*term, back bool) {
 	var ends []int32
 	for i, part := range parts {
 		split := int32(-1)
@@ -64,9 +62,7 @@ func (m *machine) alternatives(parts []*term, back bool) error {
 			split = m.emit(instr{op: opSplit})
 			m.code[split].x = split + 1
 		}
-		if err := m.compile(part, back); err != nil {
-			return err
-		}
+		m.compile(part, back)
 		if split >= 0 {
 			ends = append(ends, m.emit(instr{op: opJump}))
 			m.code[split].y = int32(len(m.code))
@@ -75,40 +71,35 @@ func (m *machine) alternatives(parts []*term, back bool) error {
 	for _, at := range ends {
 		m.code[at].x = int32(len(m.code))
 	}
-	return nil
 }
 
 // repeat emits t.min copies of the repeated term. After these it emits a loop if t has no
 // maximum, or else the remaining copies, each of them optional.
-func (m *machine) repeat(t *term, back bool) error {
+func (m *machine) repeat(t *term, back bool) {
 	body, most := t.parts[0], t.max
 	if most < 0 && body.nullable() { // repeating an empty match has no effect
 		most = max(t.min, 1)
 	}
 	for range t.min {
-		if err := m.compile(body, back); err != nil {
-			return err
-		}
+		m.compile(body, back)
 	}
 	if most < 0 {
-		return m.loop(body, t.lazy, back)
+		m.loop(body, t.lazy, back)
+		return
 	}
 	var splits []int32
 	for range most - t.min {
 		splits = append(splits, m.emit(instr{op: opSplit}))
-		if err := m.compile(body, back); err != nil {
-			return err
-		}
+		m.compile(body, back)
 	}
 	for _, at := range splits {
 		m.code[at].x, m.code[at].y = m.ways(at+1, int32(len(m.code)), t.lazy)
 	}
-	return nil
 }
 
 // loop emits any number of matches of body, which must match at least one rune. lazy prefers
 // fewer matches.
-func (m *machine) loop(body *term, lazy, back bool) error {
+func (m *machine) loop(body *term, lazy, back bool) {
 	for body.kind == termAlternate && len(body.parts) == 1 || body.kind == termConcat && len(body.parts) == 1 {
 		body = body.parts[0]
 	}
@@ -118,15 +109,12 @@ func (m *machine) loop(body *term, lazy, back bool) error {
 			run = opLazyRun
 		}
 		m.emit(instr{op: run, x: m.set(body.set), back: back})
-		return nil
+		return
 	}
 	split := m.emit(instr{op: opSplit})
-	if err := m.compile(body, back); err != nil {
-		return err
-	}
+	m.compile(body, back)
 	m.emit(instr{op: opJump, x: split})
 	m.code[split].x, m.code[split].y = m.ways(split+1, int32(len(m.code)), lazy)
-	return nil
 }
 
 // ways returns the targets x and y of a split that either enters a body or leaves it for out. The

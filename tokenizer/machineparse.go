@@ -1,12 +1,15 @@
 package tokenizer
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // maxCode bounds the instructions of a machine; the expressions in use have under 100.
@@ -15,7 +18,7 @@ const maxCode = 8192
 // term is a node of an expression's syntax tree.
 type term struct {
 	kind     termKind
-	set      runeSet
+	set      runeset.Set
 	parts    []*term // termConcat, termAlternate: all; other kinds: only the first, if any
 	min, max int     // termRepeat; max < 0 means any number
 	lazy     bool
@@ -48,59 +51,47 @@ type machineParser struct {
 }
 
 // newMachine compiles an expression.
-func newMachine(expr string) (*machine, error) {
+func newMachine(expr string) (_ *machine, err error) {
+	defer bail.Recover(&err)
 	p := machineParser{expr: expr}
-	t, err := p.alternate()
-	if err == nil && p.at < len(expr) {
-		err = errors.New("a parenthesis that nothing opens")
-	}
-	if err != nil {
-		return nil, err
+	t := p.alternate()
+	if p.at < len(expr) {
+		fault("a parenthesis that nothing opens")
 	}
 	m := &machine{}
-	if err := m.compile(t, false); err != nil {
-		return nil, err
-	}
+	m.compile(t, false)
 	m.emit(instr{op: opEnd})
 	m.classes = newRuneClasses(m.sets)
 	return m, nil
 }
 
+// fault ends the parsing of an expression with the name of what is not supported.
+func fault(format string, args ...any) { bail.Out(fmt.Errorf(format, args...)) }
+
 // alternate parses alternatives up to the end of the group.
-func (p *machineParser) alternate() (*term, error) {
+func (p *machineParser) alternate() *term {
 	fold := p.fold // (?i) ends with its group
 	defer func() { p.fold = fold }()
 	all := &term{kind: termAlternate}
 	for {
-		t, err := p.concat()
-		if err != nil {
-			return nil, err
-		}
-		all.parts = append(all.parts, t)
+		all.parts = append(all.parts, p.concat())
 		if !p.skip("|") {
-			return all, nil
+			return all
 		}
 		p.several = true
 	}
 }
 
-func (p *machineParser) concat() (*term, error) {
+func (p *machineParser) concat() *term {
 	all := &term{kind: termConcat}
 	for p.at < len(p.expr) && p.expr[p.at] != '|' && p.expr[p.at] != ')' {
 		if p.skip("(?i)") {
 			p.fold = true
 			continue
 		}
-		t, err := p.element()
-		if err != nil {
-			return nil, err
-		}
-		if t, err = p.repeated(t); err != nil {
-			return nil, err
-		}
-		all.parts = append(all.parts, t)
+		all.parts = append(all.parts, p.repeated(p.element()))
 	}
-	return all, nil
+	return all
 }
 
 func (p *machineParser) skip(text string) bool {
@@ -121,7 +112,7 @@ var groups = []struct {
 	{"(?i:", opEnd, false}, {"(", opEnd, false},
 }
 
-func (p *machineParser) group() (*term, error) {
+func (p *machineParser) group() *term {
 	for _, g := range groups {
 		rest := p.expr[p.at:]
 		if !p.skip(g.begins) {
@@ -129,85 +120,82 @@ func (p *machineParser) group() (*term, error) {
 		}
 		switch {
 		case p.depth == maxGroups:
-			return nil, errors.New("groups nested too deep")
+			fault("groups nested too deep")
 		case g.begins == "(" && p.skip("?"):
-			return nil, fmt.Errorf("the group %.4s", rest)
+			fault("the group %.4s", rest)
 		}
 		fold, several := p.fold, p.several
 		p.fold, p.several = fold || g.begins == "(?i:", false
 		p.depth++
-		t, err := p.alternate()
+		t := p.alternate()
 		p.depth--
-		switch {
-		case err != nil:
-			return nil, err
-		case !p.skip(")"):
-			return nil, errors.New("a group without an end")
-		case g.op != opEnd:
+		if !p.skip(")") {
+			fault("a group without an end")
+		}
+		if g.op != opEnd {
 			t = &term{kind: termGroup, op: g.op, back: g.back, parts: []*term{t}}
 		}
 		t.several = p.several
 		p.fold, p.several = fold, several
-		return t, nil
+		return t
 	}
 	panic("tokenizer: no group begins at " + p.expr[p.at:])
 }
 
-func (p *machineParser) element() (*term, error) {
+func (p *machineParser) element() *term {
 	switch c := p.expr[p.at]; c {
 	case '(':
 		return p.group()
 	case '[':
 		return p.class()
 	case '\\':
-		set, err := p.escape()
-		return p.runes(set), err
+		return p.runes(p.escape())
 	case '.':
 		p.at++
-		return &term{set: notNewline}, nil
+		return &term{set: notNewline}
 	case '^', '$':
 		p.at++
-		return &term{kind: termGroup, op: opLookNot, back: c == '^', parts: []*term{{set: notNewline}}}, nil
+		return &term{kind: termGroup, op: opLookNot, back: c == '^', parts: []*term{{set: notNewline}}}
 	case '*', '+', '?':
-		return nil, fmt.Errorf("%q, which repeats nothing", c)
+		fault("%q, which repeats nothing", c)
 	}
-	return p.runes(p.literal()), nil
+	return p.runes(p.literal())
 }
 
-var notNewline = runeSet{{'\n', '\n'}}.complement()
+var notNewline = runeset.One('\n').Complement()
 
 // runes returns the term that matches a rune of set, or with (?i) also its other cases.
-func (p *machineParser) runes(set runeSet) *term {
+func (p *machineParser) runes(set runeset.Set) *term {
 	if p.fold {
 		if p.cased == nil {
 			p.cased = casedRunes()
 		}
-		set = set.folded(p.cased)
+		set = folded(set, p.cased)
 	}
 	return &term{set: set}
 }
 
 // literal parses a rune that stands for itself.
-func (p *machineParser) literal() runeSet {
+func (p *machineParser) literal() runeset.Set {
 	r, n := utf8.DecodeRuneInString(p.expr[p.at:])
 	p.at += n
-	return runeSet{{r, r}}
+	return runeset.One(r)
 }
 
 // escape parses a backslash and the text after it. It returns the runes that they mean.
-func (p *machineParser) escape() (set runeSet, err error) {
+func (p *machineParser) escape() runeset.Set {
 	if p.at++; p.at >= len(p.expr) {
-		return nil, errors.New("a backslash at its end")
+		fault("a backslash at its end")
 	}
-	set = p.literal()
-	r := set[0].lo
+	set := p.literal()
+	r := set[0].Lo
 	switch r {
 	case 's', 'S':
-		set = tableSet(unicode.White_Space)
+		set = runeset.Table(unicode.White_Space)
 	case 'd', 'D':
-		set = tableSet(unicode.Nd)
+		set = runeset.Table(unicode.Nd)
 	case 'p', 'P':
-		set, err = p.property()
+		set = p.property()
 	case 'x':
 		return p.hex(2)
 	case 'u':
@@ -216,106 +204,97 @@ func (p *machineParser) escape() (set runeSet, err error) {
 		if i := strings.IndexRune("nrtfv", r); i >= 0 {
 			r = rune("\n\r\t\f\v"[i])
 		} else if r < utf8.RuneSelf && (unicode.IsLetter(r) || unicode.IsDigit(r)) {
-			return nil, fmt.Errorf(`the escape \%c`, r)
+			fault(`the escape \%c`, r)
 		}
-		return runeSet{{r, r}}, nil
+		return runeset.One(r)
 	}
 	if unicode.IsUpper(r) {
-		set = set.complement()
+		return set.Complement()
 	}
-	return set, err
+	return set
 }
 
-func (p *machineParser) hex(digits int) (runeSet, error) {
+func (p *machineParser) hex(digits int) runeset.Set {
 	text := p.expr[p.at:min(p.at+digits, len(p.expr))]
 	v, err := strconv.ParseUint(text, 16, 32)
 	if err != nil || len(text) < digits {
-		return nil, fmt.Errorf("%q in place of %d hexadecimal digits", text, digits)
+		fault("%q in place of %d hexadecimal digits", text, digits)
 	}
 	p.at += digits
-	return runeSet{{rune(v), rune(v)}}, nil
+	return runeset.One(rune(v))
 }
 
 // property parses the name of a class after \p.
-func (p *machineParser) property() (runeSet, error) {
+func (p *machineParser) property() runeset.Set {
 	rest := p.expr[p.at:]
 	name := rest[:min(1, len(rest))]
 	p.at += len(name)
 	if name == "{" {
 		end := strings.IndexByte(rest, '}')
 		if end < 0 {
-			return nil, fmt.Errorf(`\p{ without an end`)
+			fault(`\p{ without an end`)
 		}
 		name = rest[1:end]
 		p.at += end
 	}
-	for _, tables := range []map[string]*unicode.RangeTable{unicode.Categories, unicode.Scripts, unicode.Properties} {
-		if t := tables[name]; t != nil {
-			return tableSet(t), nil
-		}
+	table := cmp.Or(unicode.Categories[name], unicode.Scripts[name], unicode.Properties[name])
+	if table == nil {
+		fault("the class %q", name)
 	}
-	return nil, fmt.Errorf("the class %q", name)
+	return runeset.Table(table)
 }
 
 // class parses [...]. Nested sets, && and [:names:], which Oniguruma has, are refused.
-func (p *machineParser) class() (*term, error) {
+func (p *machineParser) class() *term {
 	p.at++
 	not := p.skip("^")
-	var ranges []runeRange
+	var ranges []runeset.Range
 	for first := true; ; first = false {
 		if p.at >= len(p.expr) {
-			return nil, errors.New("a set without an end")
+			fault("a set without an end")
 		}
 		if !first && p.skip("]") {
 			break
 		}
-		set, err := p.member()
-		if err != nil {
-			return nil, err
-		}
-		if rest := p.expr[p.at:]; single(set) && len(rest) > 1 && rest[0] == '-' && rest[1] != ']' {
+		set := p.member()
+		if rest := p.expr[p.at:]; set.IsOne() && len(rest) > 1 && rest[0] == '-' && rest[1] != ']' {
 			p.at++
-			end, err := p.member()
-			if err != nil {
-				return nil, err
+			end := p.member()
+			if !end.IsOne() || end[0].Hi < set[0].Lo {
+				fault("a range of a set that has no end")
 			}
-			if !single(end) || end[0].hi < set[0].lo {
-				return nil, fmt.Errorf("a range of a set that has no end")
-			}
-			set[0].hi = end[0].hi
+			set[0].Hi = end[0].Hi
 		}
 		ranges = append(ranges, set...)
 	}
-	t := p.runes(newRuneSet(ranges))
+	t := p.runes(runeset.New(ranges))
 	if not {
-		t.set = t.set.complement()
+		t.set = t.set.Complement()
 	}
-	return t, nil
+	return t
 }
 
-func single(set runeSet) bool { return len(set) == 1 && set[0].lo == set[0].hi }
-
-func (p *machineParser) member() (runeSet, error) {
+func (p *machineParser) member() runeset.Set {
 	switch {
 	case p.expr[p.at] == '\\':
 		return p.escape()
 	case p.expr[p.at] == '[':
-		return nil, errors.New("a set in a set")
+		fault("a set in a set")
 	case strings.HasPrefix(p.expr[p.at:], "&&"):
-		return nil, errors.New("an intersection of sets")
+		fault("an intersection of sets")
 	}
-	return p.literal(), nil
+	return p.literal()
 }
 
 // repeated parses the quantifier that follows t and returns the repetition of t; without a
 // quantifier it returns t.
-func (p *machineParser) repeated(t *term) (*term, error) {
+func (p *machineParser) repeated(t *term) *term {
 	if !p.atQuantifier() {
 		p.several = p.several || t.several
-		return t, nil
+		return t
 	}
 	if t.several && p.expr[p.at] != '?' {
-		return nil, errors.New("a repetition of a group that holds repetitions or alternatives")
+		fault("a repetition of a group that holds repetitions or alternatives")
 	}
 	p.several = true
 	out := &term{kind: termRepeat, parts: []*term{t}, max: -1}
@@ -327,7 +306,7 @@ func (p *machineParser) repeated(t *term) (*term, error) {
 	case '{':
 		body, _, ok := strings.Cut(p.expr[p.at:], "}")
 		if !ok {
-			return nil, errors.New("a brace without an end")
+			fault("a brace without an end")
 		}
 		p.at += len(body) + 1
 		lo, hi, both := strings.Cut(body, ",")
@@ -342,13 +321,13 @@ func (p *machineParser) repeated(t *term) (*term, error) {
 			out.max = out.min
 		}
 		if strings.Trim(body, "0123456789,") != "" || len(body) > 5 || errLo != nil || errHi != nil || lo+hi == "" || out.max >= 0 && out.max < out.min {
-			return nil, fmt.Errorf("the repetition {%s}", body)
+			fault("the repetition {%s}", body)
 		}
 	}
 	if out.lazy = p.skip("?"); p.atQuantifier() {
-		return nil, errors.New("a repetition of a repetition or a possessive one")
+		fault("a repetition of a repetition or a possessive one")
 	}
-	return out, nil
+	return out
 }
 
 func (p *machineParser) atQuantifier() bool {

@@ -1,63 +1,11 @@
 package tokenizer
 
 import (
-	"cmp"
 	"slices"
 	"unicode"
+
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
-
-// runeSet is a set of runes: ascending ranges that neither overlap nor touch.
-type runeSet []runeRange
-
-type runeRange struct{ lo, hi rune }
-
-// newRuneSet returns the set of the runes in ranges.
-func newRuneSet(ranges []runeRange) (s runeSet) {
-	slices.SortFunc(ranges, func(a, b runeRange) int { return cmp.Compare(a.lo, b.lo) })
-	for _, x := range ranges {
-		if n := len(s); n > 0 && x.lo <= s[n-1].hi+1 {
-			s[n-1].hi = max(s[n-1].hi, x.hi)
-		} else {
-			s = append(s, x)
-		}
-	}
-	return s
-}
-
-func (s runeSet) complement() (out runeSet) {
-	next := rune(0)
-	for _, x := range s {
-		if x.lo > next {
-			out = append(out, runeRange{next, x.lo - 1})
-		}
-		next = x.hi + 1
-	}
-	if next <= unicode.MaxRune {
-		out = append(out, runeRange{next, unicode.MaxRune})
-	}
-	return out
-}
-
-// tableSet returns the runes in table.
-func tableSet(table *unicode.RangeTable) runeSet {
-	var all []runeRange
-	add := func(lo, hi, stride rune) {
-		if stride == 1 {
-			all = append(all, runeRange{lo, hi})
-			return
-		}
-		for r := lo; r <= hi; r += stride {
-			all = append(all, runeRange{r, r})
-		}
-	}
-	for _, x := range table.R16 {
-		add(rune(x.Lo), rune(x.Hi), rune(x.Stride))
-	}
-	for _, x := range table.R32 {
-		add(rune(x.Lo), rune(x.Hi), rune(x.Stride))
-	}
-	return newRuneSet(all)
-}
 
 // casedRunes returns the runes that others equal but for case, ascending.
 func casedRunes() (cased []rune) {
@@ -71,20 +19,20 @@ func casedRunes() (cased []rune) {
 }
 
 // folded returns s with the runes that differ from those of s only in case. cased is casedRunes().
-func (s runeSet) folded(cased []rune) runeSet {
+func folded(s runeset.Set, cased []rune) runeset.Set {
 	all, i := slices.Clone(s), 0
 	for _, r := range cased {
-		for i < len(s) && s[i].hi < r {
+		for i < len(s) && s[i].Hi < r {
 			i++
 		}
-		if i == len(s) || r < s[i].lo {
+		if i == len(s) || r < s[i].Lo {
 			continue
 		}
 		for f := unicode.SimpleFold(r); f != r; f = unicode.SimpleFold(f) {
-			all = append(all, runeRange{f, f})
+			all = append(all, runeset.Range{Lo: f, Hi: f})
 		}
 	}
-	return newRuneSet(all)
+	return runeset.New(all)
 }
 
 // runeClasses divides the runes into classes: all runes of a class are in the same sets.
@@ -98,11 +46,11 @@ type runeClasses struct {
 func (c *runeClasses) of(r rune) uint16 { return c.pages[c.page[r>>8]][r&0xFF] }
 
 // newRuneClasses returns the classes of the runes by the sets that they are in.
-func newRuneClasses(sets []runeSet) *runeClasses {
+func newRuneClasses(sets []runeset.Set) *runeClasses {
 	cuts := []rune{0, unicode.MaxRune + 1} // places between which all runes are in the same sets
 	for _, s := range sets {
 		for _, x := range s {
-			cuts = append(cuts, x.lo, x.hi+1)
+			cuts = append(cuts, x.Lo, x.Hi+1)
 		}
 	}
 	slices.Sort(cuts)
@@ -113,11 +61,11 @@ func newRuneClasses(sets []runeSet) *runeClasses {
 	var page [256]uint16
 	for i, lo := range cuts[:len(cuts)-1] {
 		for x, s := range sets {
-			for at[x] < len(s) && s[at[x]].hi < lo {
+			for at[x] < len(s) && s[at[x]].Hi < lo {
 				at[x]++
 			}
 			in[x] = 0
-			if at[x] < len(s) && s[at[x]].lo <= lo {
+			if at[x] < len(s) && s[at[x]].Lo <= lo {
 				in[x] = 1
 			}
 		}

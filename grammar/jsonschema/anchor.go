@@ -1,8 +1,6 @@
 package jsonschema
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 
 	"github.com/coppice-llm/coppice/grammar"
@@ -21,41 +19,37 @@ const maxPieces = 64
 
 // anchored returns the alternatives of e as pieces without ^ and $. Anchors in alternatives
 // multiply the pieces. It is an error if there are over maxPieces, or if a repeat has an anchor.
-func (w widths) anchored(e *grammar.Expr) ([]piece, error) {
+func (w widths) anchored(e *grammar.Expr) []piece {
 	switch {
 	case e == begin:
-		return []piece{{begins: true, body: empty}}, nil
+		return []piece{{begins: true, body: empty}}
 	case e == end:
-		return []piece{{ends: true, body: empty}}, nil
+		return []piece{{ends: true, body: empty}}
 	case !hasAnchor(e):
-		return []piece{{body: joined(e)}}, nil
+		return []piece{{body: joined(e)}}
 	}
 	switch e.Op {
 	case grammar.Either:
 		var all []piece
 		for _, s := range e.Sub {
-			pieces, err := w.anchored(s)
-			if err != nil {
-				return nil, err
-			}
-			if all = append(all, pieces...); len(all) > maxPieces {
-				return nil, fmt.Errorf("^ and $ in over %d alternatives", maxPieces)
+			if all = append(all, w.anchored(s)...); len(all) > maxPieces {
+				lacks("^ and $ in over %d alternatives", maxPieces)
 			}
 		}
-		return all, nil
+		return all
 	case grammar.Seq:
 		return w.anchoredSeq(e.Sub)
 	}
 	if e.Max == 1 { // Min is 0
-		pieces, err := w.anchored(e.Sub[0])
-		return append([]piece{{body: empty}}, pieces...), err
+		return append([]piece{{body: empty}}, w.anchored(e.Sub[0])...)
 	}
-	return nil, errors.New("^ and $ in a repeat")
+	lacks("^ and $ in a repeat")
+	return nil
 }
 
 // anchoredSeq returns the pieces of a sequence: all combinations of the pieces of its parts, except
 // impossible ones.
-func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
+func (w widths) anchoredSeq(parts []*grammar.Expr) []piece {
 	all := []piece{{body: empty}}
 	for i := 0; i < len(parts); {
 		j := i // consecutive parts without anchors make one piece
@@ -67,10 +61,7 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 			next[0].body = joined(&grammar.Expr{Op: grammar.Seq, Sub: parts[i:j]})
 			i = j
 		} else {
-			var err error
-			if next, err = w.anchored(parts[i]); err != nil {
-				return nil, err
-			}
+			next = w.anchored(parts[i])
 			i++
 		}
 		var product []piece
@@ -82,10 +73,10 @@ func (w widths) anchoredSeq(parts []*grammar.Expr) ([]piece, error) {
 			}
 		}
 		if all = product; len(all) > maxPieces {
-			return nil, fmt.Errorf("^ and $ in over %d alternatives", maxPieces)
+			lacks("^ and $ in over %d alternatives", maxPieces)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // after returns the piece that matches a followed by b. Text before a ^ and after a $ must be

@@ -3,9 +3,9 @@ package jsonschema
 import "github.com/coppice-llm/coppice/grammar"
 
 // array returns the expression of f's arrays. at is a schema that contributed to f, for errors.
-func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
+func (b *builder) array(f *flat, at *value) *grammar.Expr {
 	if len(f.arrays) == 0 && f.minItems == 0 && f.maxItems == grammar.Unlimited {
-		return b.anyArray(), nil
+		return b.anyArray()
 	}
 	places := 0
 	open := true // elements after all places are allowed
@@ -14,26 +14,18 @@ func (b *builder) array(f *flat, at *value) (*grammar.Expr, error) {
 		open = open && (l.rest != nil || len(l.first) == 0 || b.cfg.AllowExtra)
 	}
 	if places > b.cfg.MaxMembers {
-		return nil, tooMuch(at, "prefixItems", "%d, over MaxMembers, %d", places, b.cfg.MaxMembers)
+		tooMuch(at, "prefixItems", "%d, over MaxMembers, %d", places, b.cfg.MaxMembers)
 	}
-	if err := b.spend((1+places)*len(f.arrays), at); err != nil {
-		return nil, err
-	}
+	b.spend((1+places)*len(f.arrays), at)
 	first := make([]*grammar.Expr, places)
 	for i := range first {
-		var err error
-		if first[i], err = b.inside(f.schemasAt(i)); err != nil {
-			return nil, err
-		}
+		first[i] = b.inside(f.schemasAt(i))
 	}
 	rest := nothing
 	if open {
-		var err error
-		if rest, err = b.inside(f.schemasAt(places)); err != nil {
-			return nil, err
-		}
+		rest = b.inside(f.schemasAt(places))
 	}
-	return b.elements(first, rest, f.minItems, f.maxItems), nil
+	return b.elements(first, rest, f.minItems, f.maxItems)
 }
 
 // schemasAt returns the schemas that f has for element i of an array, possibly with duplicates.

@@ -80,31 +80,7 @@ func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 	if t.Parameters == nil {
 		return grammar.Rules{lit("{}")}, nil
 	}
-	root, err := decode(t.Parameters, cfg)
-	if err != nil {
-		return nil, err
-	}
-	schemas := []*value{root}
-	if kind := root.get("type"); kind == nil || kind.text != "object" { // may allow other types
-		schemas = append(schemas, anyObject())
-	}
-	b := newBuilder(root, cfg)
-	e, err := b.compile(schemas)
-	if err != nil {
-		return nil, err
-	}
-	return b.finish(e)
-}
-
-// anyObject returns the schema {"type": "object"}. Its id is -1, which no value of a decoded
-// schema has.
-func anyObject() *value {
-	v, err := decode([]byte(`{"type": "object"}`), Config{}.WithDefaults())
-	if err != nil {
-		panic(fmt.Sprintf("jsonschema: a schema of our own: %v", err))
-	}
-	v.id = -1
-	return v
+	return translate(t.Parameters, cfg, true)
 }
 
 // adjoin appends the rules of another grammar to rules. It renumbers the calls of more in place,

@@ -51,16 +51,14 @@ func (b *builder) anyObject() *grammar.Expr {
 
 // emit returns the expression of the values that satisfy f. at is a schema that contributed to
 // f, for errors.
-func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
+func (b *builder) emit(f *flat, at *value) *grammar.Expr {
 	if f.fixed {
 		return b.fixed(f, at)
 	}
 	allowed := f.allowed()
-	if err := f.refusal(allowed); err != nil {
-		return nil, err
-	}
+	f.checkRefused(allowed)
 	if f.about == 0 && allowed == allTypes {
-		return b.any(), nil
+		return b.any()
 	}
 	var parts []*grammar.Expr
 	if allowed&nulls != 0 {
@@ -71,63 +69,47 @@ func (b *builder) emit(f *flat, at *value) (*grammar.Expr, error) {
 	}
 	if allowed&integers != 0 {
 		e := b.number(f, allowed&fractions == 0)
-		if err := b.made(e, at); err != nil {
-			return nil, err
-		}
+		b.made(e, at)
 		parts = append(parts, e)
 	}
-	for _, t := range []struct {
-		types types
-		emit  func(*flat, *value) (*grammar.Expr, error)
-	}{
-		{texts, func(f *flat, _ *value) (*grammar.Expr, error) { return b.string(f) }},
-		{arrays, b.array},
-		{objects, b.object},
-	} {
-		if allowed&t.types == 0 {
-			continue
-		}
-		e, err := t.emit(f, at)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, e)
+	if allowed&texts != 0 {
+		parts = append(parts, b.string(f))
 	}
-	return either(parts...), nil
+	if allowed&arrays != 0 {
+		parts = append(parts, b.array(f, at))
+	}
+	if allowed&objects != 0 {
+		parts = append(parts, b.object(f, at))
+	}
+	return either(parts...)
 }
 
 // fixed returns the expression of those enum or const values of f that satisfy f's other
 // keywords. at is a schema that contributed to f, for errors.
-func (b *builder) fixed(f *flat, at *value) (*grammar.Expr, error) {
+func (b *builder) fixed(f *flat, at *value) *grammar.Expr {
 	var parts []*grammar.Expr
 	for _, v := range f.values {
 		work := 1
 		if v.kind == object {
 			work += len(f.required)
 		}
-		if err := b.spend(work, v); err != nil {
-			return nil, err
-		}
-		ok, err := f.admits(v, at)
-		if err != nil {
-			return nil, err
-		}
-		if ok {
+		b.spend(work, v)
+		if f.admits(v, at) {
 			parts = append(parts, b.literal(v))
 		}
 	}
-	return either(parts...), nil
+	return either(parts...)
 }
 
 // admits reports whether v, one of f.values, satisfies f's other keywords. It is an error if f
 // has a keyword for v's type that is not evaluated on values, such as pattern. at is a schema
 // that contributed to f, for errors.
-func (f *flat) admits(v, at *value) (bool, error) {
+func (f *flat) admits(v, at *value) bool {
 	is := map[kind]types{null: nulls, boolean: booleans, text: texts, array: arrays, object: objects}[v.kind]
 	if v.kind == number {
 		r, ok := rational(v.text)
 		if !ok {
-			return false, tooMuch(v, "", "a number of over %d digits", maxDigits)
+			tooMuch(v, "", "a number of over %d digits", maxDigits)
 		}
 		is = fractions
 		if r.IsInt() {
@@ -135,15 +117,13 @@ func (f *flat) admits(v, at *value) (bool, error) {
 		}
 		if f.types&is == 0 || !f.least.within(r, 1) || !f.most.within(r, -1) ||
 			f.places >= 0 && len(fractionDigits(r)) > f.places {
-			return false, nil
+			return false
 		}
 	}
 	if f.types&is == 0 {
-		return false, nil
+		return false
 	}
-	if err := f.refusal(is); err != nil {
-		return false, err
-	}
+	f.checkRefused(is)
 	for _, c := range []struct {
 		types   types
 		keyword string
@@ -155,23 +135,23 @@ func (f *flat) admits(v, at *value) (bool, error) {
 		{objects, "properties", len(f.objects) > 0},
 	} {
 		if c.types == is && c.has {
-			return false, unsupported(at, c.keyword, "together with enum or const, for the value %.50s", literalText(v))
+			unsupported(at, c.keyword, "together with enum or const, for the value %.50s", literalText(v))
 		}
 	}
 	switch v.kind {
 	case text:
-		return inRange(utf8.RuneCountInString(v.text), f.minLength, f.maxLength), nil
+		return inRange(utf8.RuneCountInString(v.text), f.minLength, f.maxLength)
 	case array:
-		return inRange(len(v.members), f.minItems, f.maxItems), nil
+		return inRange(len(v.members), f.minItems, f.maxItems)
 	case object:
 		for _, name := range f.required {
 			if v.get(name) == nil {
-				return false, nil
+				return false
 			}
 		}
-		return inRange(len(v.members), f.minProperties, f.maxProperties), nil
+		return inRange(len(v.members), f.minProperties, f.maxProperties)
 	}
-	return true, nil
+	return true
 }
 
 // inRange reports whether least <= n <= most; most may be Unlimited.

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // The causes that an Error wraps.
@@ -35,16 +37,16 @@ func (e *Error) Error() string {
 // Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// wrong, unsupported and tooMuch return an Error about a keyword of the schema v, "" for none.
-// The Error wraps ErrSchema, ErrUnsupported or ErrLimit.
-func wrong(v *value, keyword, format string, args ...any) error {
-	return &Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrSchema}
+// wrong, unsupported and tooMuch end the translation with an Error about a keyword of the schema v,
+// "" for none. The Error wraps ErrSchema, ErrUnsupported or ErrLimit.
+func wrong(v *value, keyword, format string, args ...any) {
+	bail.Out(&Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrSchema})
 }
 
-func unsupported(v *value, keyword, format string, args ...any) error {
-	return &Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrUnsupported}
+func unsupported(v *value, keyword, format string, args ...any) {
+	bail.Out(&Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrUnsupported})
 }
 
-func tooMuch(v *value, keyword, format string, args ...any) error {
-	return &Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrLimit}
+func tooMuch(v *value, keyword, format string, args ...any) {
+	bail.Out(&Error{v.pointer(), keyword, fmt.Sprintf(format, args...), ErrLimit})
 }

@@ -1,43 +1,43 @@
 package jsonschema
 
 import (
-	"errors"
 	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
 
-	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // The classes \d, \w and \s of ECMA-262.
 var (
-	digits = []grammar.Range{{Lo: '0', Hi: '9'}}
-	words  = []grammar.Range{{Lo: '0', Hi: '9'}, {Lo: 'A', Hi: 'Z'}, {Lo: '_', Hi: '_'}, {Lo: 'a', Hi: 'z'}}
-	spaces = []grammar.Range{{Lo: '\t', Hi: '\r'}, {Lo: ' ', Hi: ' '}, {Lo: 0xA0, Hi: 0xA0}, {Lo: 0x1680, Hi: 0x1680},
+	digits = runeset.Set{{Lo: '0', Hi: '9'}}
+	words  = runeset.Set{{Lo: '0', Hi: '9'}, {Lo: 'A', Hi: 'Z'}, {Lo: '_', Hi: '_'}, {Lo: 'a', Hi: 'z'}}
+	spaces = runeset.Set{{Lo: '\t', Hi: '\r'}, {Lo: ' ', Hi: ' '}, {Lo: 0xA0, Hi: 0xA0}, {Lo: 0x1680, Hi: 0x1680},
 		{Lo: 0x2000, Hi: 0x200A}, {Lo: 0x2028, Hi: 0x2029}, {Lo: 0x202F, Hi: 0x202F}, {Lo: 0x205F, Hi: 0x205F},
 		{Lo: 0x3000, Hi: 0x3000}, {Lo: 0xFEFF, Hi: 0xFEFF}}
 )
 
 // escape parses an escape after its backslash and returns its runes. inClass reports that the
 // escape is in brackets, where \b is a backspace.
-func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
+func (p *patternParser) escape(inClass bool) runeset.Set {
 	if p.rest == "" {
-		return nil, p.fault(`a \ at the end`)
+		p.fault(`a \ at the end`)
 	}
 	c := p.rest[0]
 	switch {
 	case c == 'b' && inClass:
 		c = '\b'
 	case c == 'b' || c == 'B':
-		return nil, errors.New("word boundaries")
+		lacks("word boundaries")
 	case c >= '1' && c <= '9' || c == 'k':
-		return nil, errors.New("references to groups")
+		lacks("references to groups")
 	}
 	switch c {
 	case 'd', 'w', 's', 'D', 'W', 'S':
 		p.rest = p.rest[1:]
-		return named(c), nil
+		return named(c)
 	case 'p', 'P':
 		p.rest = p.rest[1:]
 		return p.property(c == 'P')
@@ -46,23 +46,22 @@ func (p *patternParser) escape(inClass bool) ([]grammar.Range, error) {
 		return p.hex(c)
 	case 'c':
 		if len(p.rest) < 2 || !isLetter(p.rest[1]) {
-			return nil, p.fault(`\c without a letter`)
+			p.fault(`\c without a letter`)
 		}
 		r := rune(p.rest[1] % 32)
 		p.rest = p.rest[2:]
-		return []grammar.Range{{Lo: r, Hi: r}}, nil
+		return runeset.One(r)
 	}
-	r, n := utf8.DecodeRuneInString(p.rest)
-	p.rest = p.rest[n:]
+	r := p.rune()
 	switch {
 	case c == '\b':
 		r = '\b'
 	case controls[c] != 0:
 		r = controls[c] - 1
 	case isLetter(c):
-		return nil, syntaxError{`no escape \` + string(r)}
+		bail.Out(syntaxError{`no escape \` + string(r)})
 	}
-	return []grammar.Range{{Lo: r, Hi: r}}, nil
+	return runeset.One(r)
 }
 
 // controls maps a letter to the control character that it escapes, plus 1; 0 means none.
@@ -71,44 +70,43 @@ var controls = [256]rune{'t': '\t' + 1, 'n': '\n' + 1, 'v': '\v' + 1, 'f': '\f' 
 func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
 
 // named returns the class \d, \w or \s, or for an upper-case letter its complement.
-func named(c byte) []grammar.Range {
-	set := map[byte][]grammar.Range{'d': digits, 'w': words, 's': spaces}[c|' ']
+func named(c byte) runeset.Set {
+	set := map[byte]runeset.Set{'d': digits, 'w': words, 's': spaces}[c|' ']
 	if c&' ' == 0 {
-		return complement(set)
+		return set.Complement()
 	}
 	return set
 }
 
 // hex parses the digits of \xhh or \uhhhh, \u{h…}, or two \u that form a surrogate pair. c is the
 // letter x or u, which has been parsed.
-func (p *patternParser) hex(c byte) ([]grammar.Range, error) {
+func (p *patternParser) hex(c byte) runeset.Set {
 	if c == 'u' && p.cut("{") {
 		code, rest, ok := strings.Cut(p.rest, "}")
 		if !ok {
-			return nil, p.fault(`\u{ without }`)
+			p.fault(`\u{ without }`)
 		}
 		v, err := strconv.ParseUint(code, 16, 32)
 		if err != nil || v > utf8.MaxRune {
-			return nil, p.fault(`\u{…} is no code point`)
+			p.fault(`\u{…} is no code point`)
 		}
 		p.rest = rest
-		return []grammar.Range{{Lo: rune(v), Hi: rune(v)}}, nil
+		return runeset.One(rune(v))
 	}
 	r, ok := p.hexDigits(map[byte]int{'x': 2, 'u': 4}[c])
 	if !ok {
-		return nil, p.fault("hexadecimal digits are missing")
+		p.fault("hexadecimal digits are missing")
 	}
 	if utf16.IsSurrogate(r) {
 		rest := p.rest
 		if p.cut(`\u`) {
 			if low, ok := p.hexDigits(4); ok && utf16.DecodeRune(r, low) != utf8.RuneError {
-				r = utf16.DecodeRune(r, low)
-				return []grammar.Range{{Lo: r, Hi: r}}, nil
+				return runeset.One(utf16.DecodeRune(r, low))
 			}
 		}
 		p.rest = rest
 	}
-	return []grammar.Range{{Lo: r, Hi: r}}, nil
+	return runeset.One(r)
 }
 
 func (p *patternParser) hexDigits(n int) (rune, bool) {

@@ -109,118 +109,86 @@ func (f *flat) refuse(about types, r refusal) {
 	}
 }
 
-// refusal returns an error for a refused keyword that applies to a type of set, or nil.
-func (f *flat) refusal(set types) error {
+// checkRefused ends the translation with an Error if a refused keyword applies to a type of set.
+func (f *flat) checkRefused(set types) {
 	for i, r := range f.refused {
 		if set&(1<<i) != 0 && r.at != nil {
-			return unsupported(r.at, r.keyword, "%s", r.msg)
+			unsupported(r.at, r.keyword, "%s", r.msg)
 		}
 	}
-	return nil
 }
 
 // apply adds the schema s to every conjunction in alternatives and returns the resulting
 // alternatives. An anyOf or oneOf in s with n branches makes n alternatives of each; the schema
 // false leaves none.
-func (b *builder) apply(alternatives []*flat, s *value) ([]*flat, error) {
-	if err := b.spend(1+len(alternatives)*(1+len(s.names)), s); err != nil {
-		return nil, err
-	}
+func (b *builder) apply(alternatives []*flat, s *value) []*flat {
+	b.spend(1+len(alternatives)*(1+len(s.names)), s)
 	if s.kind == boolean {
 		if s.yes {
-			return alternatives, nil
+			return alternatives
 		}
-		return nil, nil
+		return nil
 	}
 	if s.kind != object {
-		return nil, wrong(s, "", "a schema is an object or a boolean, this is of type %v", s.kind)
+		wrong(s, "", "a schema is an object or a boolean, this is of type %v", s.kind)
 	}
 	if b.active[s] {
-		return nil, wrong(s, "$ref", "refers to itself, so it restricts nothing")
+		wrong(s, "$ref", "refers to itself, so it restricts nothing")
 	}
 	b.active[s] = true
 	defer delete(b.active, s)
 	if s.get("$ref") != nil {
-		target, err := b.target(s)
-		if err != nil {
-			return nil, err
-		}
-		if alternatives, err = b.apply(alternatives, target); err != nil {
-			return nil, err
-		}
+		alternatives = b.apply(alternatives, b.target(s))
 	}
 	for _, f := range alternatives {
-		if err := b.spend(f.weight(s), s); err != nil {
-			return nil, err
-		}
-		if err := f.meet(s); err != nil {
-			return nil, err
-		}
+		b.spend(f.weight(s), s)
+		f.meet(s)
 	}
 	return b.applyOthers(alternatives, s)
 }
 
 // applyOthers is apply for the schemas in s's allOf, anyOf and oneOf.
-func (b *builder) applyOthers(alternatives []*flat, s *value) ([]*flat, error) {
+func (b *builder) applyOthers(alternatives []*flat, s *value) []*flat {
 	if s.get("allOf") != nil {
-		parts, err := list(s, "allOf")
-		if err != nil {
-			return nil, err
-		}
-		for _, p := range parts {
-			if alternatives, err = b.apply(alternatives, p); err != nil {
-				return nil, err
-			}
+		for _, p := range list(s, "allOf") {
+			alternatives = b.apply(alternatives, p)
 		}
 	}
 	for _, keyword := range []string{"anyOf", "oneOf"} {
 		if s.get(keyword) == nil {
 			continue
 		}
-		branches, err := list(s, keyword)
-		if err != nil {
-			return nil, err
-		}
 		var all []*flat
-		for _, branch := range branches {
+		for _, branch := range list(s, keyword) {
 			clones := make([]*flat, len(alternatives))
 			for i, f := range alternatives {
-				if err := b.spend((len(f.objects)+len(f.arrays)+len(f.required))/16, s); err != nil {
-					return nil, err
-				}
+				b.spend((len(f.objects)+len(f.arrays)+len(f.required))/16, s)
 				clones[i] = f.clone()
 			}
-			if clones, err = b.apply(clones, branch); err != nil {
-				return nil, err
-			}
-			if all = append(all, clones...); len(all) > b.cfg.MaxAlternatives {
-				return nil, tooMuch(s, keyword, "makes over MaxAlternatives, %d, alternatives", b.cfg.MaxAlternatives)
+			if all = append(all, b.apply(clones, branch)...); len(all) > b.cfg.MaxAlternatives {
+				tooMuch(s, keyword, "makes over MaxAlternatives, %d, alternatives", b.cfg.MaxAlternatives)
 			}
 		}
 		alternatives = all
 	}
-	return alternatives, nil
+	return alternatives
 }
 
 // meet intersects f with s's own keywords. Keywords that hold schemas for the same value ($ref,
 // allOf, anyOf, oneOf) are left to apply.
-func (f *flat) meet(s *value) error {
+func (f *flat) meet(s *value) {
 	for i, name := range s.names {
 		k, ok := keywords[name]
 		if !ok {
 			continue
 		}
 		f.about |= k.about
-		if k.meet == nil {
-			continue
-		}
-		if err := k.meet(f, s, s.members[i], name); err != nil {
-			return err
+		if k.meet != nil {
+			k.meet(f, s, s.members[i], name)
 		}
 	}
 	f.meetObject(s)
 	f.meetArray(s)
-	return nil
 }
 
 // meetObject adds s's keywords for properties as a layer. Layers are kept apart because the

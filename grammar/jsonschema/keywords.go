@@ -2,6 +2,7 @@ package jsonschema
 
 import (
 	"math/big"
+	"slices"
 
 	"github.com/coppice-llm/coppice/grammar"
 )
@@ -9,8 +10,11 @@ import (
 // keyword is a keyword that affects which values are valid. All others are annotations.
 type keyword struct {
 	about types // types that the keyword applies to; 0 if it applies to all
-	meet  func(f *flat, s, arg *value, name string) error
+	meet  meeting
 }
+
+// meeting intersects f with the keyword called name of the schema s; arg is the keyword's argument.
+type meeting func(f *flat, s, arg *value, name string)
 
 // keywords holds the known keywords. Those without meet, or without one in of, are
 // handled by apply, meetObject or meetArray.
@@ -18,8 +22,8 @@ var keywords = map[string]keyword{
 	"$ref": {}, "allOf": {}, "anyOf": {}, "oneOf": {},
 
 	"type":  {0, meetType},
-	"enum":  {0, of(array, meetEnum)},
-	"const": {0, meetConst},
+	"enum":  {0, of(array, func(f *flat, _, arg *value, _ string) { f.meetValues(arg.members) })},
+	"const": {0, func(f *flat, _, arg *value, _ string) { f.meetValues([]*value{arg}) }},
 
 	"minimum":          {numbers, meetBound(1, "exclusiveMinimum")},
 	"maximum":          {numbers, meetBound(-1, "exclusiveMaximum")},
@@ -27,8 +31,8 @@ var keywords = map[string]keyword{
 	"exclusiveMaximum": {numbers, meetBound(-1, "")},
 	"multipleOf":       {numbers, meetMultipleOf},
 
-	"minLength": {texts, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minLength, s, arg, name) }},
-	"maxLength": {texts, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxLength, s, arg, name) }},
+	"minLength": {texts, func(f *flat, s, arg *value, name string) { atLeast(&f.minLength, s, arg, name) }},
+	"maxLength": {texts, func(f *flat, s, arg *value, name string) { atMost(&f.maxLength, s, arg, name) }},
 	"pattern":   {texts, of(text, meetPattern)},
 	"format":    {texts, of(text, meetFormat)},
 
@@ -36,16 +40,16 @@ var keywords = map[string]keyword{
 	"additionalProperties": {objects, nil},
 	"patternProperties":    {objects, of(object, nil)},
 	"required":             {objects, meetRequired},
-	"minProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minProperties, s, arg, name) }},
-	"maxProperties":        {objects, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxProperties, s, arg, name) }},
+	"minProperties":        {objects, func(f *flat, s, arg *value, name string) { atLeast(&f.minProperties, s, arg, name) }},
+	"maxProperties":        {objects, func(f *flat, s, arg *value, name string) { atMost(&f.maxProperties, s, arg, name) }},
 
 	"items":           {arrays, nil},
 	"prefixItems":     {arrays, of(array, nil)},
 	"additionalItems": {0, nil},
-	"minItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atLeast(&f.minItems, s, arg, name) }},
-	"maxItems":        {arrays, func(f *flat, s, arg *value, name string) error { return atMost(&f.maxItems, s, arg, name) }},
+	"minItems":        {arrays, func(f *flat, s, arg *value, name string) { atLeast(&f.minItems, s, arg, name) }},
+	"maxItems":        {arrays, func(f *flat, s, arg *value, name string) { atMost(&f.maxItems, s, arg, name) }},
 
-	"uniqueItems":           {arrays, of(boolean, meetUnique)},
+	"uniqueItems":           {arrays, of(boolean, refuse(arrays, isFalse))},
 	"contains":              {arrays, refuse(arrays, nil)},
 	"unevaluatedItems":      {arrays, refuse(arrays, isAny)},
 	"unevaluatedProperties": {objects, refuse(objects, isAny)},
@@ -59,30 +63,30 @@ var keywords = map[string]keyword{
 	"$recursiveRef":         {0, refuse(allTypes, nil)},
 }
 
-// of returns a meet function that refuses arguments that are not of kind k, and calls meet, unless
-// nil, with the others.
-func of(k kind, meet func(f *flat, s, arg *value, name string) error) func(*flat, *value, *value, string) error {
-	return func(f *flat, s, arg *value, name string) error {
-		switch {
-		case arg.kind != k:
-			return wrong(s, name, "must be of type %v", k)
-		case meet == nil:
-			return nil
+// of returns a meeting that refuses arguments that are not of kind k, and calls meet, unless nil,
+// with the others.
+func of(k kind, meet meeting) meeting {
+	return func(f *flat, s, arg *value, name string) {
+		if arg.kind != k {
+			wrong(s, name, "must be of type %v", k)
 		}
-		return meet(f, s, arg, name)
+		if meet != nil {
+			meet(f, s, arg, name)
+		}
 	}
 }
 
-// refuse returns a meet function that refuses a keyword for the types of about. It ignores the
+// refuse returns a meeting that refuses a keyword for the types of about. It ignores the
 // keyword if harmless reports that the keyword restricts nothing; harmless may be nil.
-func refuse(about types, harmless func(s, arg *value) bool) func(*flat, *value, *value, string) error {
-	return func(f *flat, s, arg *value, name string) error {
+func refuse(about types, harmless func(s, arg *value) bool) meeting {
+	return func(f *flat, s, arg *value, name string) {
 		if harmless == nil || !harmless(s, arg) {
 			f.refuse(about, refusal{s, name, "it has no grammar here"})
 		}
-		return nil
 	}
 }
+
+func isFalse(_, arg *value) bool { return !arg.yes }
 
 func isEmpty(_, arg *value) bool { return arg.kind == object && len(arg.members) == 0 }
 
@@ -92,11 +96,7 @@ func isAny(s, arg *value) bool { return arg.kind == boolean && arg.yes || isEmpt
 // hasNoBranch reports whether an if has neither then nor else.
 func hasNoBranch(s, _ *value) bool { return s.get("then") == nil && s.get("else") == nil }
 
-func meetUnique(f *flat, s, arg *value, name string) error {
-	return refuse(arrays, func(_, arg *value) bool { return !arg.yes })(f, s, arg, name)
-}
-
-func meetType(f *flat, s, arg *value, name string) error {
+func meetType(f *flat, s, arg *value, name string) {
 	names := []*value{arg}
 	if arg.kind == array && len(arg.members) > 0 {
 		names = arg.members
@@ -105,29 +105,20 @@ func meetType(f *flat, s, arg *value, name string) error {
 	for _, n := range names {
 		t, ok := typeNames[n.text]
 		if n.kind != text || !ok {
-			return wrong(s, name, "must be null, boolean, integer, number, string, array or object, or an array of such names")
+			wrong(s, name, "must be null, boolean, integer, number, string, array or object, or an array of such names")
 		}
 		set |= t
 	}
 	f.types &= set
 	f.typed = true
-	return nil
-}
-
-func meetEnum(f *flat, s, arg *value, name string) error {
-	return f.meetValues(arg.members)
-}
-
-func meetConst(f *flat, s, arg *value, name string) error {
-	return f.meetValues([]*value{arg})
 }
 
 // meetValues restricts f to values, those of an enum or const, and to the values that it was
 // restricted to before.
-func (f *flat) meetValues(values []*value) error {
+func (f *flat) meetValues(values []*value) {
 	if !f.fixed {
 		f.values, f.fixed = values, true
-		return nil
+		return
 	}
 	known := make(map[string]bool, len(values))
 	for _, v := range values {
@@ -140,7 +131,6 @@ func (f *flat) meetValues(values []*value) error {
 		}
 	}
 	f.values = both
-	return nil
 }
 
 // weight returns the work of f.meet(s): the number of entries in s's keywords, and of the values
@@ -175,77 +165,59 @@ func (f *flat) weight(s *value) int {
 // count returns arg, the argument of minLength or a similar keyword, as an integer. For 2^24 and
 // more it returns grammar.Unlimited, so a maximum of that size means no maximum: no model writes
 // that much. s and name are the schema and the keyword, for errors.
-func count(s, arg *value, name string) (int, error) {
+func count(s, arg *value, name string) int {
 	if arg.kind == number {
 		if r, ok := rational(arg.text); ok && r.IsInt() && r.Sign() >= 0 {
 			if r.Cmp(big.NewRat(1<<24, 1)) >= 0 {
-				return grammar.Unlimited, nil
+				return grammar.Unlimited
 			}
-			return int(r.Num().Int64()), nil
+			return int(r.Num().Int64())
 		}
 	}
-	return 0, wrong(s, name, "must be an integer of at least 0")
+	wrong(s, name, "must be an integer of at least 0")
+	return 0
 }
 
 // atLeast raises *at to arg, the argument of a keyword such as minLength. It fails if arg is 2^24
 // or more.
-func atLeast(at *int, s, arg *value, name string) error {
-	n, err := count(s, arg, name)
-	if err != nil {
-		return err
-	}
+func atLeast(at *int, s, arg *value, name string) {
+	n := count(s, arg, name)
 	if n == grammar.Unlimited {
-		return tooMuch(s, name, "2^24 or more")
+		tooMuch(s, name, "2^24 or more")
 	}
 	*at = max(*at, n)
-	return nil
 }
 
 // atMost lowers *at to arg, the argument of a keyword such as maxLength.
-func atMost(at *int, s, arg *value, name string) error {
-	n, err := count(s, arg, name)
-	if err != nil || n == grammar.Unlimited {
-		return err
-	}
-	if *at == grammar.Unlimited || n < *at {
+func atMost(at *int, s, arg *value, name string) {
+	n := count(s, arg, name)
+	if n != grammar.Unlimited && (*at == grammar.Unlimited || n < *at) {
 		*at = n
 	}
-	return nil
 }
 
-func meetPattern(f *flat, s, arg *value, name string) error {
+func meetPattern(f *flat, s, arg *value, name string) {
 	if len(f.patterns) < 2 && (len(f.patterns) == 0 || f.patterns[0].text != arg.text) { // string refuses two
 		f.patterns = append(f.patterns, arg)
 	}
-	return nil
 }
 
 // meetFormat adds the format arg to f. It ignores a format that is not enforced.
-func meetFormat(f *flat, s, arg *value, name string) error {
-	if _, ok := formats[arg.text]; !ok {
-		return nil
+func meetFormat(f *flat, s, arg *value, name string) {
+	known := slices.ContainsFunc(f.formats, func(p *value) bool { return p.text == arg.text })
+	if _, ok := formats[arg.text]; ok && !known {
+		f.formats = append(f.formats, arg)
 	}
-	for _, p := range f.formats {
-		if p.text == arg.text {
-			return nil
-		}
-	}
-	f.formats = append(f.formats, arg)
-	return nil
 }
 
-func meetRequired(f *flat, s, arg *value, name string) error {
+func meetRequired(f *flat, s, arg *value, name string) {
 	if arg.kind == boolean { // draft-03 and -04 on a property; without effect in later drafts
-		return nil
+		return
 	}
-	if arg.kind != array {
-		return wrong(s, name, "must be an array of strings")
+	if arg.kind != array || slices.ContainsFunc(arg.members, func(n *value) bool { return n.kind != text }) {
+		wrong(s, name, "must be an array of strings")
 	}
 	for _, n := range arg.members {
-		if n.kind != text {
-			return wrong(s, name, "must be an array of strings")
-		}
 		f.required = append(f.required, n.text)
 	}
-	return nil
 }

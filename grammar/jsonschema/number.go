@@ -35,31 +35,28 @@ func (b *bound) narrow(other bound, sign int) {
 	}
 }
 
-func rationalOf(s, arg *value, name string) (*big.Rat, error) {
+func rationalOf(s, arg *value, name string) *big.Rat {
 	if arg.kind != number {
-		return nil, wrong(s, name, "must be a number")
+		wrong(s, name, "must be a number")
 	}
 	r, ok := rational(arg.text)
 	if !ok {
-		return nil, tooMuch(s, name, "has over %d digits", maxDigits)
+		tooMuch(s, name, "has over %d digits", maxDigits)
 	}
-	return r, nil
+	return r
 }
 
-// meetBound returns the meet function of a lower bound for sign 1, or of an upper bound for sign
+// meetBound returns the meeting of a lower bound for sign 1, or of an upper bound for sign
 // -1. For an inclusive bound, exclusive is the name of the exclusive keyword, else it is "". In
 // draft-04 and OpenAPI 3.0 the exclusive keyword is a boolean next to the inclusive one, which it
 // makes strict; alone such a boolean restricts nothing.
-func meetBound(sign int, exclusive string) func(f *flat, s, arg *value, name string) error {
-	return func(f *flat, s, arg *value, name string) error {
+func meetBound(sign int, exclusive string) meeting {
+	return func(f *flat, s, arg *value, name string) {
 		strict := exclusive == ""
 		if strict && arg.kind == boolean {
-			return nil
+			return
 		}
-		r, err := rationalOf(s, arg, name)
-		if err != nil {
-			return err
-		}
+		r := rationalOf(s, arg, name)
 		if !strict {
 			v := s.get(exclusive)
 			strict = v != nil && v.kind == boolean && v.yes
@@ -69,29 +66,24 @@ func meetBound(sign int, exclusive string) func(f *flat, s, arg *value, name str
 			end = &f.most
 		}
 		end.narrow(bound{r, strict}, sign)
-		return nil
 	}
 }
 
 // meetMultipleOf accepts 1, 0.1, 0.01 and so on, which only limit the digits after the point. It
 // refuses other values.
-func meetMultipleOf(f *flat, s, arg *value, name string) error {
-	r, err := rationalOf(s, arg, name)
-	if err != nil {
-		return err
-	}
+func meetMultipleOf(f *flat, s, arg *value, name string) {
+	r := rationalOf(s, arg, name)
 	if r.Sign() <= 0 {
-		return wrong(s, name, "must be above 0")
+		wrong(s, name, "must be above 0")
 	}
 	places := len(r.Denom().String()) - 1
 	if !r.IsInt() && strings.TrimRight(r.Denom().String(), "0") != "1" || r.Num().Cmp(big.NewInt(1)) != 0 {
 		f.refuse(numbers, refusal{s, name, fmt.Sprintf("%.50s is none of 1, 0.1, 0.01, …", arg.text)})
-		return nil
+		return
 	}
 	if f.places < 0 || places < f.places {
 		f.places = places
 	}
-	return nil
 }
 
 // number returns the expression of f's numbers, or with integersOnly that of f's integers.

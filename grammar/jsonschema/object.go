@@ -25,37 +25,27 @@ type property struct {
 // object returns the expression of f's objects: declared properties in their order, then required
 // properties that are not declared, then any others. at is a schema that contributed to f, for
 // errors.
-func (b *builder) object(f *flat, at *value) (*grammar.Expr, error) {
+func (b *builder) object(f *flat, at *value) *grammar.Expr {
 	if len(f.objects) == 0 && len(f.required) == 0 && f.minProperties == 0 && f.maxProperties == grammar.Unlimited {
-		return b.anyObject(), nil
+		return b.anyObject()
 	}
-	names, declared, err := b.names(f, at)
-	if err != nil {
-		return nil, err
-	}
+	names, declared := b.names(f, at)
 	must := make(map[string]bool)
 	for _, name := range f.required {
 		must[name] = true
 	}
 	properties := make([]property, len(names))
 	for i, name := range names {
-		e, err := b.inside(f.schemasOf(name))
-		if err != nil {
-			return nil, err
-		}
+		e := b.inside(f.schemasOf(name))
 		properties[i] = property{b.pair(lit(quote(name)), e), must[name]}
 	}
-	extra, err := b.extra(f, names, declared, at)
-	if err != nil {
-		return nil, err
-	}
-	return b.members(f, properties, extra, at)
+	return b.members(f, properties, b.extra(f, names, declared, at), at)
 }
 
 // names returns the names of properties in f's keywords properties and required, without
 // duplicates. names[:declared] are those in properties, the others are only in required. at is a
 // schema that contributed to f, for errors.
-func (b *builder) names(f *flat, at *value) (names []string, declared int, err error) {
+func (b *builder) names(f *flat, at *value) (names []string, declared int) {
 	seen := make(map[string]bool)
 	add := func(name string) {
 		if !seen[name] {
@@ -65,7 +55,7 @@ func (b *builder) names(f *flat, at *value) (names []string, declared int, err e
 	}
 	for _, l := range f.objects {
 		if l.patterns != nil && (len(f.objects) > 1 || l.declared != nil || len(f.required) > 0 || len(l.patterns.members) > 1) {
-			return nil, 0, unsupported(l.patterns.parent, "patternProperties",
+			unsupported(l.patterns.parent, "patternProperties",
 				"more than one pattern, or one together with properties or required")
 		}
 		if l.declared != nil {
@@ -79,12 +69,13 @@ func (b *builder) names(f *flat, at *value) (names []string, declared int, err e
 		add(name)
 	}
 	if len(names) > b.cfg.MaxMembers {
-		return nil, 0, tooMuch(at, "properties", "%d, over MaxMembers, %d", len(names), b.cfg.MaxMembers)
+		tooMuch(at, "properties", "%d, over MaxMembers, %d", len(names), b.cfg.MaxMembers)
 	}
 	if n := longest(names); n > 1024 {
-		return nil, 0, tooMuch(at, "properties", "a name of %d characters, over 1024", n)
+		tooMuch(at, "properties", "a name of %d characters, over 1024", n)
 	}
-	return names, declared, b.spend(len(names)*(1+len(f.objects)), at)
+	b.spend(len(names)*(1+len(f.objects)), at)
+	return names, declared
 }
 
 // schemasOf returns the schemas that f has for the property name, possibly with duplicates.
@@ -108,7 +99,7 @@ func (f *flat) schemasOf(name string) []*value {
 // extra returns the expression of a property with a name that is not in names, or nothing if
 // there can be none. declared is the number of names that are in properties; at is a schema that
 // contributed to f, for errors.
-func (b *builder) extra(f *flat, names []string, declared int, at *value) (*grammar.Expr, error) {
+func (b *builder) extra(f *flat, names []string, declared int, at *value) *grammar.Expr {
 	if len(f.objects) == 1 && f.objects[0].patterns != nil {
 		return b.patternProperty(f.objects[0])
 	}
@@ -119,37 +110,31 @@ func (b *builder) extra(f *flat, names []string, declared int, at *value) (*gram
 		}
 	}
 	if schemas == nil && declared > 0 && !b.cfg.AllowExtra {
-		return nothing, nil
+		return nothing
 	}
 	total := 0
 	for _, name := range names {
 		total += len(name)
 	}
-	if err := b.spend(4*total, at); err != nil {
-		return nil, err
+	b.spend(4*total, at)
+	e := b.inside(schemas)
+	if e == nothing {
+		return nothing
 	}
-	e, err := b.inside(schemas)
-	if err != nil || e == nothing {
-		return nothing, err
-	}
-	return b.pair(b.notNamed(names), e), nil
+	return b.pair(b.notNamed(names), e)
 }
 
 // patternProperty returns the expression of a property for a layer whose only keywords are
 // patternProperties with one pattern and, possibly, additionalProperties: false. Absent
 // additionalProperties mean false here as well, unless AllowExtra.
-func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
+func (b *builder) patternProperty(l objectLayer) *grammar.Expr {
 	s := l.patterns.parent
 	if closed := l.other == nil && !b.cfg.AllowExtra || l.other != nil && l.other.kind == boolean && !l.other.yes; !closed {
-		return nil, unsupported(s, "patternProperties", "together with additionalProperties other than false")
+		unsupported(s, "patternProperties", "together with additionalProperties other than false")
 	}
 	name := &value{kind: text, text: l.patterns.names[0], parent: s}
-	key, err := b.patterned(newFlat(), name, "patternProperties")
-	if err != nil {
-		return nil, err
-	}
-	e, err := b.inside(l.patterns.members)
-	return b.pair(key, e), err
+	key := b.patterned(newFlat(), name, "patternProperties")
+	return b.pair(key, b.inside(l.patterns.members))
 }
 
 // members returns the expression of an object with properties, followed by any number of
@@ -159,7 +144,7 @@ func (b *builder) patternProperty(l objectLayer) (*grammar.Expr, error) {
 // property is present. So lists are built from the left, each out of the list of the properties
 // before it: for optional a, b, the non-empty lists over {a, b} are (a (, b)?) | b. Each property
 // occurs at most twice in such an expression, so its size stays linear.
-func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, at *value) (*grammar.Expr, error) {
+func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, at *value) *grammar.Expr {
 	required := 0
 	for _, p := range properties {
 		if p.required {
@@ -167,17 +152,17 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 		}
 	}
 	if len(properties) == 0 {
-		return b.extraOnly(f, extra), nil
+		return b.extraOnly(f, extra)
 	}
 	most := f.maxProperties
 	if most != grammar.Unlimited && most < required {
-		return nothing, nil
+		return nothing
 	}
 	if most != grammar.Unlimited && (len(properties) > most || extra != nothing) {
-		return nil, unsupported(at, "maxProperties", "%d, and there may be more; leave it out", most)
+		unsupported(at, "maxProperties", "%d, and there may be more; leave it out", most)
 	}
 	if f.minProperties > max(1, required) {
-		return nil, unsupported(at, "minProperties", "%d, and only %d are required; require more", f.minProperties, required)
+		unsupported(at, "minProperties", "%d, and only %d are required; require more", f.minProperties, required)
 	}
 	list := nothing
 	before := false // list has a required property, so it is not empty
@@ -208,7 +193,7 @@ func (b *builder) members(f *flat, properties []property, extra *grammar.Expr, a
 			list = either(seq(list, more), seq(extra, more))
 		}
 	}
-	return b.braces(list, required == 0 && f.minProperties == 0), nil
+	return b.braces(list, required == 0 && f.minProperties == 0)
 }
 
 // extraOnly returns the expression of objects for an f that names no property: all properties

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // matches reports whether rules match all of text, by exhaustive search. It is the oracle of
@@ -41,7 +42,7 @@ func (m *matcher) ends(e *grammar.Expr, at int) []int {
 		}
 	case grammar.Runes:
 		r, n := utf8.DecodeRuneInString(m.text[at:])
-		if n > 0 && (r != utf8.RuneError || n > 1) && contains(e.Runes, r) {
+		if n > 0 && (r != utf8.RuneError || n > 1) && runeset.Set(e.Runes).Has(r) {
 			set[at+n] = true
 		}
 	case grammar.Seq:

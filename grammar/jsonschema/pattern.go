@@ -1,7 +1,7 @@
 package jsonschema
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -9,6 +9,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // begin and end stand for ^ and $ in the expression of a pattern; code compares them by pointer.
@@ -22,19 +24,14 @@ var (
 // anywhere. The strings are values, without escapes. The dialect is that of the flag u, but
 // characters that must be escaped there need not be. The error is a syntaxError, or names a
 // feature that is not supported.
-func pattern(source string) (*grammar.Expr, error) {
+func pattern(source string) (_ *grammar.Expr, err error) {
+	defer bail.Recover(&err)
 	p := &patternParser{rest: source}
-	e, err := p.alternatives()
-	if err == nil && p.rest != "" {
-		err = p.fault("an unopened )")
+	e := p.alternatives()
+	if p.rest != "" {
+		p.fault("an unopened )")
 	}
-	if err != nil {
-		return nil, err
-	}
-	pieces, err := make(widths).anchored(e)
-	if err != nil {
-		return nil, err
-	}
+	pieces := make(widths).anchored(e)
 	anything := repeat(runes(grammar.Range{Lo: 0, Hi: utf8.MaxRune}), 0, grammar.Unlimited)
 	out := make([]*grammar.Expr, len(pieces))
 	for i, piece := range pieces {
@@ -61,10 +58,13 @@ type patternParser struct {
 	depth int
 }
 
-// fault returns a syntaxError with the text at which parsing stopped.
-func (p *patternParser) fault(what string) error {
-	return syntaxError{fmt.Sprintf("%s, before %.20q", what, p.rest)}
+// fault ends parsing with a syntaxError that has the text at which parsing stopped.
+func (p *patternParser) fault(what string) {
+	bail.Out(syntaxError{fmt.Sprintf("%s, before %.20q", what, p.rest)})
 }
+
+// lacks ends the translation of a pattern with the name of a feature that is not supported.
+func lacks(format string, args ...any) { bail.Out(fmt.Errorf(format, args...)) }
 
 // cut consumes prefix and reports whether the rest of the pattern began with it.
 func (p *patternParser) cut(prefix string) bool {
@@ -74,24 +74,20 @@ func (p *patternParser) cut(prefix string) bool {
 }
 
 // alternatives parses branches separated by |, up to a closing parenthesis or the end.
-func (p *patternParser) alternatives() (*grammar.Expr, error) {
+func (p *patternParser) alternatives() *grammar.Expr {
 	if p.depth++; p.depth > 100 {
-		return nil, errors.New("groups over 100 deep")
+		lacks("groups over 100 deep")
 	}
 	defer func() { p.depth-- }()
 	var branches []*grammar.Expr
 	for {
 		var terms []*grammar.Expr
 		for p.rest != "" && p.rest[0] != '|' && p.rest[0] != ')' {
-			t, err := p.term()
-			if err != nil {
-				return nil, err
-			}
-			terms = append(terms, t)
+			terms = append(terms, p.term())
 		}
 		branches = append(branches, sequence(terms))
 		if !p.cut("|") {
-			return either(branches...), nil
+			return either(branches...)
 		}
 	}
 }
@@ -110,32 +106,29 @@ func sequence(terms []*grammar.Expr) *grammar.Expr {
 	return &grammar.Expr{Op: grammar.Seq, Sub: terms}
 }
 
-func (p *patternParser) term() (*grammar.Expr, error) {
-	e, err := p.atom()
-	if err != nil {
-		return nil, err
-	}
-	least, most, ok, err := p.quantifier()
-	if err != nil || !ok {
-		return e, err
+func (p *patternParser) term() *grammar.Expr {
+	e := p.atom()
+	least, most, ok := p.quantifier()
+	if !ok {
+		return e
 	}
 	if e == begin || e == end {
-		return nil, p.fault("a repeated anchor")
+		p.fault("a repeated anchor")
 	}
 	p.cut("?") // lazy or not, the same strings match
-	return repeat(e, least, most), nil
+	return repeat(e, least, most)
 }
 
 // quantifier parses *, +, ? or {n,m}; ok is false if there is none. A brace that begins no valid
 // quantifier is an ordinary character.
-func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
+func (p *patternParser) quantifier() (least, most int, ok bool) {
 	switch {
 	case p.cut("*"):
-		return 0, grammar.Unlimited, true, nil
+		return 0, grammar.Unlimited, true
 	case p.cut("+"):
-		return 1, grammar.Unlimited, true, nil
+		return 1, grammar.Unlimited, true
 	case p.cut("?"):
-		return 0, 1, true, nil
+		return 0, 1, true
 	}
 	// Only digits are scanned for the closing brace, so a pattern of many braces stays linear.
 	inner, opened := strings.CutPrefix(p.rest, "{")
@@ -146,10 +139,10 @@ func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 		to, rest = cutDigits(rest)
 	}
 	if !opened || from == "" || !strings.HasPrefix(rest, "}") {
-		return 0, 0, false, nil
+		return 0, 0, false
 	}
 	inner, p.rest = inner[:len(inner)-len(rest)], rest[1:]
-	least, err = strconv.Atoi(from)
+	least, err := strconv.Atoi(from)
 	most = least
 	if ranged {
 		most = grammar.Unlimited
@@ -158,12 +151,12 @@ func (p *patternParser) quantifier() (least, most int, ok bool, err error) {
 		}
 	}
 	if err != nil || least > 1<<24 || most > 1<<24 {
-		return 0, 0, false, fmt.Errorf("{%.20s} is over 2^24", inner)
+		lacks("{%.20s} is over 2^24", inner)
 	}
 	if most != grammar.Unlimited && most < least {
-		return 0, 0, false, p.fault(fmt.Sprintf("{%.20s} is no range", inner))
+		p.fault(fmt.Sprintf("{%.20s} is no range", inner))
 	}
-	return least, most, true, nil
+	return least, most, true
 }
 
 func cutDigits(s string) (digits, rest string) {
@@ -171,103 +164,97 @@ func cutDigits(s string) (digits, rest string) {
 	return s[:len(s)-len(rest)], rest
 }
 
-var lineEnds = []grammar.Range{{Lo: '\n', Hi: '\n'}, {Lo: '\r', Hi: '\r'}, {Lo: 0x2028, Hi: 0x2029}}
+var lineEnds = runeset.Set{{Lo: '\n', Hi: '\n'}, {Lo: '\r', Hi: '\r'}, {Lo: 0x2028, Hi: 0x2029}}
 
-func (p *patternParser) atom() (*grammar.Expr, error) {
+func (p *patternParser) atom() *grammar.Expr {
 	switch {
 	case p.cut("^"):
-		return begin, nil
+		return begin
 	case p.cut("$"):
-		return end, nil
+		return end
 	case p.cut("."):
-		return runes(complement(lineEnds)...), nil
+		return runes(lineEnds.Complement()...)
 	case p.cut("("):
 		return p.group()
 	case p.cut("["):
-		set, err := p.class()
-		return runes(set...), err
+		return runes(p.class()...)
 	case p.cut(`\`):
-		set, err := p.escape(false)
-		return runes(set...), err
+		return runes(p.escape(false)...)
 	case strings.HasPrefix(p.rest, "*"), strings.HasPrefix(p.rest, "+"), strings.HasPrefix(p.rest, "?"):
-		return nil, p.fault("nothing to repeat")
+		p.fault("nothing to repeat")
 	}
+	return runes(runeset.One(p.rune())...)
+}
+
+// rune consumes a character.
+func (p *patternParser) rune() rune {
 	r, n := utf8.DecodeRuneInString(p.rest)
 	p.rest = p.rest[n:]
-	return runes(grammar.Range{Lo: r, Hi: r}), nil
+	return r
 }
 
 // group parses a group after its opening parenthesis. A group that captures is the same as one
 // that does not.
-func (p *patternParser) group() (*grammar.Expr, error) {
+func (p *patternParser) group() *grammar.Expr {
 	switch {
 	case p.cut("?:"):
 	case p.cut("?="), p.cut("?!"), p.cut("?<="), p.cut("?<!"):
-		return nil, errors.New("look-ahead and look-behind")
+		lacks("look-ahead and look-behind")
 	case p.cut("?<"):
 		_, rest, ok := strings.Cut(p.rest, ">")
 		if !ok {
-			return nil, p.fault("a group's name without >")
+			p.fault("a group's name without >")
 		}
 		p.rest = rest
 	case p.cut("?"):
-		return nil, errors.New("flags inside a pattern")
+		lacks("flags inside a pattern")
 	}
-	e, err := p.alternatives()
-	if err == nil && !p.cut(")") {
-		err = p.fault("an unclosed (")
+	e := p.alternatives()
+	if !p.cut(")") {
+		p.fault("an unclosed (")
 	}
-	return e, err
+	return e
 }
 
 // class parses a character class after its opening bracket.
-func (p *patternParser) class() ([]grammar.Range, error) {
+func (p *patternParser) class() runeset.Set {
 	negated := p.cut("^")
-	var set []grammar.Range
+	var all []grammar.Range
 	for !p.cut("]") {
-		from, err := p.classAtom()
-		if err != nil {
-			return nil, err
-		}
-		to := from
+		from := p.classAtom()
 		if strings.HasPrefix(p.rest, "-") && !strings.HasPrefix(p.rest, "-]") {
 			p.cut("-")
-			if to, err = p.classAtom(); err != nil {
-				return nil, err
+			to := p.classAtom()
+			if !from.IsOne() || !to.IsOne() || from[0].Lo > to[0].Lo {
+				p.fault("a range without an order")
 			}
-			if len(from) != 1 || from[0].Lo != from[0].Hi || len(to) != 1 || to[0].Lo != to[0].Hi || from[0].Lo > to[0].Lo {
-				return nil, p.fault("a range without an order")
-			}
-			from = []grammar.Range{{Lo: from[0].Lo, Hi: to[0].Hi}}
+			from = runeset.Set{{Lo: from[0].Lo, Hi: to[0].Hi}}
 		}
-		set = append(set, from...)
+		all = append(all, from...)
 	}
-	set = normal(set)
 	if negated {
-		set = complement(set)
+		return runeset.New(all).Complement()
 	}
-	return set, nil
+	return runeset.New(all)
 }
 
-func (p *patternParser) classAtom() ([]grammar.Range, error) {
+func (p *patternParser) classAtom() runeset.Set {
 	switch {
 	case p.rest == "":
-		return nil, p.fault("an unclosed [")
+		p.fault("an unclosed [")
 	case p.cut(`\`):
 		return p.escape(true)
 	}
-	r, n := utf8.DecodeRuneInString(p.rest)
-	p.rest = p.rest[n:]
-	return []grammar.Range{{Lo: r, Hi: r}}, nil
+	return runeset.One(p.rune())
 }
 
 // property parses {…} after \p and returns the runes of that general category or script, or with
 // negated all other runes.
-func (p *patternParser) property(negated bool) ([]grammar.Range, error) {
+func (p *patternParser) property(negated bool) runeset.Set {
 	name, rest, ok := strings.Cut(p.rest, "}")
 	name, opened := strings.CutPrefix(name, "{")
 	if !ok || !opened {
-		return nil, p.fault(`\p without {…}`)
+		p.fault(`\p without {…}`)
 	}
 	p.rest = rest
 	if kind, of, ok := strings.Cut(name, "="); ok {
@@ -276,33 +263,12 @@ func (p *patternParser) property(negated bool) ([]grammar.Range, error) {
 			name = of
 		}
 	}
-	table := unicode.Categories[name]
+	table := cmp.Or(unicode.Categories[name], unicode.Scripts[name])
 	if table == nil {
-		table = unicode.Scripts[name]
+		lacks(`\p{%.50s}`, name)
 	}
-	if table == nil {
-		return nil, fmt.Errorf(`\p{%.50s}`, name)
-	}
-	var set []grammar.Range
-	for _, r := range table.R16 {
-		set = appendStrided(set, rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	for _, r := range table.R32 {
-		set = appendStrided(set, rune(r.Lo), rune(r.Hi), rune(r.Stride))
-	}
-	set = normal(set)
 	if negated {
-		set = complement(set)
+		return runeset.Table(table).Complement()
 	}
-	return set, nil
-}
-
-func appendStrided(set []grammar.Range, lo, hi, stride rune) []grammar.Range {
-	if stride == 1 {
-		return append(set, grammar.Range{Lo: lo, Hi: hi})
-	}
-	for r := lo; r <= hi; r += stride {
-		set = append(set, grammar.Range{Lo: r, Hi: r})
-	}
-	return set
+	return runeset.Table(table)
 }

@@ -8,36 +8,36 @@ import (
 var pointerUnescapes = strings.NewReplacer("~1", "/", "~0", "~")
 
 // target returns the schema that s's $ref refers to. The result is cached.
-func (b *builder) target(s *value) (*value, error) {
+func (b *builder) target(s *value) *value {
 	if v := b.targets[s]; v != nil {
-		return v, nil
+		return v
 	}
-	v, err := b.follow(s)
+	v := b.follow(s)
 	b.targets[s] = v
-	return v, err
+	return v
 }
 
 // follow returns the schema that s's $ref refers to. The $ref must be # or # and a JSON pointer.
-func (b *builder) follow(s *value) (*value, error) {
+func (b *builder) follow(s *value) *value {
 	ref := s.get("$ref")
 	if ref.kind != text {
-		return nil, wrong(s, "$ref", "must be a string")
+		wrong(s, "$ref", "must be a string")
 	}
 	fragment, ok := strings.CutPrefix(ref.text, "#")
 	if !ok {
-		return nil, unsupported(s, "$ref", "%.100q is in another document; put it under $defs here", ref.text)
+		unsupported(s, "$ref", "%.100q is in another document; put it under $defs here", ref.text)
 	}
 	if fragment != "" && fragment[0] != '/' {
-		return nil, unsupported(s, "$ref", "%.100q is an anchor; write it as a JSON pointer", ref.text)
+		unsupported(s, "$ref", "%.100q is an anchor; write it as a JSON pointer", ref.text)
 	}
 	for p := s; p.parent != nil; p = p.parent {
 		if id := p.get("$id"); id != nil && id.kind == text && !strings.HasPrefix(id.text, "#") {
-			return nil, unsupported(s, "$ref", "inside a schema with its own $id, to which it would be relative")
+			unsupported(s, "$ref", "inside a schema with its own $id, to which it would be relative")
 		}
 	}
 	path, ok := percentDecoded(fragment)
 	if !ok {
-		return nil, wrong(s, "$ref", "%.100q has a %% without two hexadecimal digits", ref.text)
+		wrong(s, "$ref", "%.100q has a %% without two hexadecimal digits", ref.text)
 	}
 	v := b.root
 	for _, part := range strings.Split(path, "/")[1:] {
@@ -52,11 +52,11 @@ func (b *builder) follow(s *value) (*value, error) {
 			}
 		}
 		if next == nil {
-			return nil, wrong(s, "$ref", "%.100q does not exist: #%.100s has no %.100q", ref.text, v.pointer(), name)
+			wrong(s, "$ref", "%.100q does not exist: #%.100s has no %.100q", ref.text, v.pointer(), name)
 		}
 		v = next
 	}
-	return v, nil
+	return v
 }
 
 // percentDecoded undoes the escapes of a URI's fragment (RFC 3986, section 2.1). It returns false

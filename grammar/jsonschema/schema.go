@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // Rules returns the grammar of JSON texts that are valid against schema, in the forms listed in
@@ -16,31 +17,33 @@ func Rules(schema []byte, cfg Config) (grammar.Rules, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	cfg = cfg.WithDefaults()
-	root, err := decode(schema, cfg)
-	if err != nil {
-		return nil, err
-	}
-	b := newBuilder(root, cfg)
-	e, err := b.compile([]*value{root})
-	if err != nil {
-		return nil, err
-	}
-	return b.finish(e)
+	return translate(schema, cfg.WithDefaults(), false)
 }
-
-// Any returns the grammar of any JSON text: Rules of the schema true.
-func Any() grammar.Rules { return must(Rules([]byte(`true`), Config{})) }
 
 // Object returns the grammar of any JSON object, for the response format json_object: Rules of
 // the schema {"type": "object"}.
-func Object() grammar.Rules { return must(Rules([]byte(`{"type": "object"}`), Config{})) }
-
-func must(rules grammar.Rules, err error) grammar.Rules {
+func Object() grammar.Rules {
+	rules, err := Rules([]byte(anyObject), Config{})
 	if err != nil {
 		panic(fmt.Sprintf("jsonschema: a schema of our own: %v", err))
 	}
 	return rules
+}
+
+const anyObject = `{"type": "object"}`
+
+// translate is Rules for a cfg with all defaults. With object set, the texts are JSON objects.
+func translate(schema []byte, cfg Config, object bool) (rules grammar.Rules, err error) {
+	defer bail.Recover(&err)
+	root := decode(schema, cfg)
+	schemas := []*value{root}
+	if kind := root.get("type"); object && (kind == nil || kind.text != "object") { // may allow other types
+		also := decode([]byte(anyObject), cfg)
+		also.id = -1 // root has values with the ids from 0 on
+		schemas = append(schemas, also)
+	}
+	b := newBuilder(root, cfg)
+	return b.finish(b.compile(schemas)), nil
 }
 
 // builder makes rules from a schema. It compiles conjunctions: sets of schemas that all apply
@@ -82,38 +85,40 @@ func newBuilder(root *value, cfg Config) *builder {
 
 // finish makes e rule 0 and returns the trimmed rules. It fails with ErrLimit if the rules are
 // too large, and with ErrSchema if they match no text.
-func (b *builder) finish(e *grammar.Expr) (grammar.Rules, error) {
+func (b *builder) finish(e *grammar.Expr) grammar.Rules {
 	b.rules[0] = e
 	size := 0 // check first: trim walks and copies a shared expression each time it occurs
 	for _, r := range b.rules {
 		if size += cost(r, b.cfg.MaxSize); size > b.cfg.MaxSize {
-			return nil, tooMuch(b.root, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+			b.tooLarge(b.root)
 		}
 	}
 	rules := trim(b.rules)
 	if rules[0] == nothing {
-		return nil, wrong(b.root, "", "no value in the forms of this package is valid against it")
+		wrong(b.root, "", "no value in the forms of this package is valid against it")
 	}
-	return rules, nil
+	return rules
 }
 
 // spend adds n units of work, and fails with ErrLimit when the total exceeds MaxSize. at is the
 // schema that caused the work, for the error.
-func (b *builder) spend(n int, at *value) error {
+func (b *builder) spend(n int, at *value) {
 	if b.spent += n; b.spent > b.cfg.MaxSize {
-		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+		b.tooLarge(at)
 	}
-	return nil
 }
 
 // made adds the expressions of e, a part of the grammar, to b.size, and fails with ErrLimit when
 // the total exceeds MaxSize. One line of a schema may make a thousand expressions; made stops
 // early then. at is the schema that e is for.
-func (b *builder) made(e *grammar.Expr, at *value) error {
+func (b *builder) made(e *grammar.Expr, at *value) {
 	if b.size += cost(e, b.cfg.MaxSize); b.size > b.cfg.MaxSize {
-		return tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
+		b.tooLarge(at)
 	}
-	return nil
+}
+
+func (b *builder) tooLarge(at *value) {
+	tooMuch(at, "", "the grammar would have over MaxSize, %d, expressions", b.cfg.MaxSize)
 }
 
 // rule makes e a rule and returns a call of the rule. If e has fewer than 12 expressions, it
@@ -130,17 +135,12 @@ func (b *builder) rule(e *grammar.Expr) *grammar.Expr {
 // conjunction is being compiled, it may occur again deeper in arrays or objects; then compile
 // returns a call of a recursive rule. If it occurs again at the same level, a $ref refers to
 // itself, which is an error.
-func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
-	schemas, reached, err := b.resolve(schemas)
-	if err != nil {
-		return nil, err
-	}
+func (b *builder) compile(schemas []*value) *grammar.Expr {
+	schemas, reached := b.resolve(schemas)
 	if len(schemas) == 0 {
-		return b.any(), nil
+		return b.any()
 	}
-	if err := b.spend(len(schemas), schemas[0]); err != nil {
-		return nil, err
-	}
+	b.spend(len(schemas), schemas[0])
 	key := keyOf(schemas)
 	c := b.done[key]
 	switch {
@@ -149,20 +149,17 @@ func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 		b.done[key] = c
 	case c.expr != nil:
 		c.expr = b.rule(c.expr)
-		return c.expr, nil
+		return c.expr
 	case c.level == b.level:
-		return nil, wrong(schemas[0], "$ref", "refers to itself, so it restricts nothing")
+		wrong(schemas[0], "$ref", "refers to itself, so it restricts nothing")
 	default:
 		if c.rule == 0 {
 			b.rules = append(b.rules, nil)
 			c.rule = len(b.rules) - 1
 		}
-		return &grammar.Expr{Op: grammar.Call, Rule: c.rule}, nil
+		return &grammar.Expr{Op: grammar.Call, Rule: c.rule}
 	}
-	e, err := b.build(schemas)
-	if err != nil {
-		return nil, err
-	}
+	e := b.build(schemas)
 	switch {
 	case c.rule != 0:
 		b.rules[c.rule] = e
@@ -171,7 +168,7 @@ func (b *builder) compile(schemas []*value) (*grammar.Expr, error) {
 		e = b.rule(e)
 	}
 	c.expr = e
-	return e, nil
+	return e
 }
 
 // keyOf returns a key for a set of schemas. The key does not depend on their order.
@@ -192,7 +189,7 @@ func keyOf(schemas []*value) string {
 // resolve replaces each schema whose only keyword is $ref by its target, and removes duplicates
 // and schemas that restrict nothing. reached reports whether it followed a $ref. It fails if a
 // $ref is circular.
-func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err error) {
+func (b *builder) resolve(schemas []*value) (out []*value, reached bool) {
 	seen := make(map[*value]bool)
 	for _, s := range schemas {
 		from := s
@@ -202,18 +199,14 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 				break
 			}
 			if passed[s] {
-				return nil, false, wrong(from, "$ref", "is circular")
+				wrong(from, "$ref", "is circular")
 			}
 			if passed == nil {
 				passed = make(map[*value]bool)
 			}
 			passed[s] = true
-			if err = b.spend(1, s); err != nil {
-				return nil, false, err
-			}
-			if s, err = b.target(s); err != nil {
-				return nil, false, err
-			}
+			b.spend(1, s)
+			s = b.target(s)
 			reached = true
 		}
 		name, only := onlyKeyword(s)
@@ -223,7 +216,7 @@ func (b *builder) resolve(schemas []*value) (out []*value, reached bool, err err
 			out = append(out, s)
 		}
 	}
-	return out, reached, nil
+	return out, reached
 }
 
 // onlyKeyword returns the keyword of s that is not an annotation, or "" if s has none. It returns
@@ -244,14 +237,11 @@ func onlyKeyword(s *value) (string, bool) {
 // build returns the expression of a conjunction that compile has not seen before. A single schema
 // with only anyOf, oneOf or allOf is compiled branch by branch, so that branches can become
 // rules.
-func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
+func (b *builder) build(schemas []*value) *grammar.Expr {
 	if s := schemas[0]; len(schemas) == 1 && s.kind == object {
 		switch name, _ := onlyKeyword(s); name {
 		case "anyOf", "oneOf", "allOf":
-			parts, err := list(s, name)
-			if err != nil {
-				return nil, err
-			}
+			parts := list(s, name)
 			if name == "allOf" {
 				return b.compile(parts)
 			}
@@ -259,53 +249,45 @@ func (b *builder) build(schemas []*value) (*grammar.Expr, error) {
 		}
 	}
 	alternatives := []*flat{newFlat()}
-	var err error
 	for _, s := range schemas {
-		if alternatives, err = b.apply(alternatives, s); err != nil {
-			return nil, err
-		}
+		alternatives = b.apply(alternatives, s)
 	}
 	out := make([]*grammar.Expr, len(alternatives))
 	for i, f := range alternatives {
-		if out[i], err = b.emit(f, schemas[0]); err != nil {
-			return nil, err
-		}
+		out[i] = b.emit(f, schemas[0])
 	}
-	return either(out...), nil
+	return either(out...)
 }
 
-func (b *builder) anyOf(branches []*value) (*grammar.Expr, error) {
+func (b *builder) anyOf(branches []*value) *grammar.Expr {
 	out := make([]*grammar.Expr, len(branches))
 	for i, s := range branches {
-		var err error
-		if out[i], err = b.compile([]*value{s}); err != nil {
-			return nil, err
-		}
+		out[i] = b.compile([]*value{s})
 	}
-	return either(out...), nil
+	return either(out...)
 }
 
 // maxLevel bounds the recursion of compile.
 const maxLevel = 10_000
 
 // inside compiles schemas, those of an element or property, one level deeper.
-func (b *builder) inside(schemas []*value) (*grammar.Expr, error) {
+func (b *builder) inside(schemas []*value) *grammar.Expr {
 	if b.level++; b.level > maxLevel {
-		return nil, tooMuch(b.root, "$ref", "makes values over %d deep without repeating a schema", maxLevel)
+		tooMuch(b.root, "$ref", "makes values over %d deep without repeating a schema", maxLevel)
 	}
 	active := b.active
 	b.active = make(map[*value]bool)
-	e, err := b.compile(schemas)
+	e := b.compile(schemas)
 	b.active = active
 	b.level--
-	return e, err
+	return e
 }
 
 // list returns the schemas in s's allOf, anyOf or oneOf. It fails if there are none.
-func list(s *value, keyword string) ([]*value, error) {
+func list(s *value, keyword string) []*value {
 	v := s.get(keyword)
 	if v.kind != array || len(v.members) == 0 {
-		return nil, wrong(s, keyword, "must be an array of at least one schema")
+		wrong(s, keyword, "must be an array of at least one schema")
 	}
-	return v.members, nil
+	return v.members
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // sharedRule returns a call of the rule called name. The first time, make builds the rule, which
@@ -60,55 +61,51 @@ func (b *builder) anyString() *grammar.Expr { return seq(lit(`"`), b.restOfStrin
 
 // string returns the expression of f's strings, with quotes. It fails if f has more than one
 // pattern, or more than one format and no pattern.
-func (b *builder) string(f *flat) (*grammar.Expr, error) {
+func (b *builder) string(f *flat) *grammar.Expr {
 	constraint, keyword := f.patterns, "pattern"
 	if len(constraint) == 0 {
 		constraint, keyword = f.formats, "format"
 	}
 	switch {
 	case len(constraint) > 1:
-		return nil, unsupported(constraint[1].parent, keyword, "a second one for the same string")
+		unsupported(constraint[1].parent, keyword, "a second one for the same string")
 	case len(constraint) == 1:
 		return b.patterned(f, constraint[0], keyword)
 	case f.minLength == 0 && f.maxLength == grammar.Unlimited:
-		return b.anyString(), nil
+		return b.anyString()
 	}
-	return seq(lit(`"`), repeat(b.char(), f.minLength, f.maxLength), lit(`"`)), nil
+	return seq(lit(`"`), repeat(b.char(), f.minLength, f.maxLength), lit(`"`))
 }
 
 // patterned returns the expression of strings, with quotes, that have f's lengths and match arg,
 // the argument of keyword, which is pattern, format or patternProperties. It makes one expression
 // for equal arguments.
-func (b *builder) patterned(f *flat, arg *value, keyword string) (*grammar.Expr, error) {
+func (b *builder) patterned(f *flat, arg *value, keyword string) *grammar.Expr {
 	source := arg.text
 	if keyword == "format" {
 		source = formats[source]
 	}
 	name := fmt.Sprintf("%d %d %s", f.minLength, f.maxLength, source)
 	if e := b.shared[name]; e != nil {
-		return e, nil
+		return e
 	}
 	properties := strings.Count(source, `\p`) + strings.Count(source, `\P`) // hundreds of ranges each
-	if err := b.spend(len(source)+500*properties, arg.parent); err != nil {
-		return nil, err
-	}
+	b.spend(len(source)+500*properties, arg.parent)
 	e, err := pattern(source)
 	if fault := (syntaxError{}); errors.As(err, &fault) {
-		return nil, wrong(arg.parent, keyword, "%.50q: %v", source, err)
+		wrong(arg.parent, keyword, "%.50q: %v", source, err)
 	} else if err != nil {
-		return nil, unsupported(arg.parent, keyword, "%.50q has %v", source, err)
+		unsupported(arg.parent, keyword, "%.50q has %v", source, err)
 	}
-	if err := b.made(e, arg.parent); err != nil { // written copies shared parts each time they occur
-		return nil, err
-	}
+	b.made(e, arg.parent) // written copies shared parts each time they occur
 	e, ok := bounded(e, f.minLength, f.maxLength)
 	if !ok {
-		return nil, unsupported(arg.parent, keyword,
+		unsupported(arg.parent, keyword,
 			"together with minLength or maxLength, while more than one part of it has no fixed length; bound its parts instead, as in {1,20}")
 	}
 	e = b.rule(seq(lit(`"`), written(e), lit(`"`)))
 	b.shared[name] = e
-	return e, nil
+	return e
 }
 
 // notNamed returns the expression of a quoted name that is not in names. A matcher follows the
@@ -156,7 +153,7 @@ func (b *builder) leave(t *trie) *grammar.Expr {
 		on = append(on, grammar.Range{Lo: r, Hi: r})
 		parts = append(parts, seq(lit(escape(string(r))), b.leave(t.next[i])))
 	}
-	others := complement(normal(on))
+	others := runeset.New(on).Complement()
 	parts = append(parts, seq(written(runes(others...)), b.restOfString()))
 	if !t.ends {
 		parts = append(parts, lit(`"`))

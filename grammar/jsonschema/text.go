@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/internal/runeset"
 )
 
 // Expressions of strings in this package are of two kinds: of a string's value, and of its JSON
@@ -48,8 +49,8 @@ const shortLetters = `"\bfnrt`  // the letters of these escapes, in the same ord
 // writtenRunes returns the JSON form of e, a set of runes: the runes that need no escape, the
 // short escapes, and \u00xx for other control characters.
 func writtenRunes(e *grammar.Expr) *grammar.Expr {
-	set := e.Runes
-	if len(set) == 1 && set[0].Lo == set[0].Hi {
+	set := runeset.Set(e.Runes)
+	if set.IsOne() {
 		return lit(escape(string(set[0].Lo)))
 	}
 	asIs := meetRunes(set, raw)
@@ -59,13 +60,13 @@ func writtenRunes(e *grammar.Expr) *grammar.Expr {
 	var letters []grammar.Range
 	var long [2][]grammar.Range // last digits of \u00xx, by the digit before: \u000x, \u001x
 	for i, r := range shorts {
-		if contains(set, r) {
+		if set.Has(r) {
 			c := rune(shortLetters[i])
 			letters = append(letters, grammar.Range{Lo: c, Hi: c})
 		}
 	}
 	for r := rune(0); r < ' '; r++ {
-		if contains(set, r) && !strings.ContainsRune(shorts, r) {
+		if set.Has(r) && !strings.ContainsRune(shorts, r) {
 			c := rune("0123456789abcdef"[r%16])
 			long[r/16] = append(long[r/16], grammar.Range{Lo: c, Hi: c})
 		}
@@ -75,11 +76,11 @@ func writtenRunes(e *grammar.Expr) *grammar.Expr {
 		parts = append(parts, runes(asIs...))
 	}
 	if len(letters) > 0 {
-		parts = append(parts, seq(lit(`\`), runes(normal(letters)...)))
+		parts = append(parts, seq(lit(`\`), runes(runeset.New(letters)...)))
 	}
 	for i, digits := range long {
 		if len(digits) > 0 {
-			parts = append(parts, seq(lit(`\u00`+string(rune('0'+i))), runes(normal(digits)...)))
+			parts = append(parts, seq(lit(`\u00`+string(rune('0'+i))), runes(runeset.New(digits)...)))
 		}
 	}
 	return either(parts...)
@@ -104,37 +105,6 @@ func escape(s string) string {
 
 func quote(s string) string { return `"` + escape(s) + `"` }
 
-// normal returns set in ascending order, with ranges that overlap or touch joined.
-func normal(set []grammar.Range) []grammar.Range {
-	set = slices.Clone(set)
-	slices.SortFunc(set, func(a, b grammar.Range) int { return int(a.Lo) - int(b.Lo) })
-	var out []grammar.Range
-	for _, r := range set {
-		if n := len(out); n > 0 && r.Lo <= out[n-1].Hi+1 {
-			out[n-1].Hi = max(out[n-1].Hi, r.Hi)
-		} else {
-			out = append(out, r)
-		}
-	}
-	return out
-}
-
-// complement returns the runes that are not in set, which is normal.
-func complement(set []grammar.Range) []grammar.Range {
-	var out []grammar.Range
-	next := rune(0)
-	for _, r := range set {
-		if r.Lo > next {
-			out = append(out, grammar.Range{Lo: next, Hi: r.Lo - 1})
-		}
-		next = r.Hi + 1
-	}
-	if next <= utf8.MaxRune {
-		out = append(out, grammar.Range{Lo: next, Hi: utf8.MaxRune})
-	}
-	return out
-}
-
 // meetRunes returns the intersection of two normal sets.
 func meetRunes(a, b []grammar.Range) []grammar.Range {
 	var out []grammar.Range
@@ -149,10 +119,6 @@ func meetRunes(a, b []grammar.Range) []grammar.Range {
 		}
 	}
 	return out
-}
-
-func contains(set []grammar.Range, r rune) bool {
-	return slices.ContainsFunc(set, func(s grammar.Range) bool { return s.Lo <= r && r <= s.Hi })
 }
 
 // bounded returns an expression of the texts of e whose number of runes is between least and

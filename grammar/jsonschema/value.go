@@ -80,27 +80,25 @@ type decoder struct {
 
 // decode parses a schema. It fails if the schema is not JSON in UTF-8, has duplicate names, or
 // exceeds MaxBytes, MaxDepth or MaxValues of cfg.
-func decode(schema []byte, cfg Config) (*value, error) {
+func decode(schema []byte, cfg Config) *value {
 	root := &value{}
 	if len(schema) > cfg.MaxBytes {
-		return nil, tooMuch(root, "", "%d bytes, MaxBytes is %d", len(schema), cfg.MaxBytes)
+		tooMuch(root, "", "%d bytes, MaxBytes is %d", len(schema), cfg.MaxBytes)
 	}
 	if !utf8.Valid(schema) {
-		return nil, wrong(root, "", "not UTF-8")
+		wrong(root, "", "not UTF-8")
 	}
 	if d := depth(schema); d > cfg.MaxDepth {
-		return nil, tooMuch(root, "", "arrays and objects %d deep, MaxDepth is %d", d, cfg.MaxDepth)
+		tooMuch(root, "", "arrays and objects %d deep, MaxDepth is %d", d, cfg.MaxDepth)
 	}
 	if !json.Valid(schema) { // Decoder.Token accepts some invalid texts
 		var any any
-		return nil, wrong(root, "", "not JSON: %v", json.Unmarshal(schema, &any))
+		wrong(root, "", "not JSON: %v", json.Unmarshal(schema, &any))
 	}
 	d := &decoder{json: json.NewDecoder(bytes.NewReader(schema)), cfg: cfg}
 	d.json.UseNumber()
-	if err := d.into(root); err != nil {
-		return nil, err
-	}
-	return root, nil
+	d.into(root)
+	return root
 }
 
 // depth returns how deep brackets nest in text, which need not be valid JSON. decode checks the
@@ -124,16 +122,13 @@ func depth(text []byte) int {
 	return deepest
 }
 
-func (d *decoder) into(v *value) error {
+// into reads the next value into v.
+func (d *decoder) into(v *value) {
 	v.id = d.count
 	if d.count++; d.count > d.cfg.MaxValues {
-		return tooMuch(v, "", "over MaxValues, %d", d.cfg.MaxValues)
+		tooMuch(v, "", "over MaxValues, %d", d.cfg.MaxValues)
 	}
-	token, err := d.json.Token()
-	if err != nil {
-		return wrong(v, "", "%v", err)
-	}
-	switch t := token.(type) {
+	switch t := d.token(v).(type) {
 	case nil:
 		v.kind = null
 	case bool:
@@ -143,55 +138,42 @@ func (d *decoder) into(v *value) error {
 	case string:
 		v.kind, v.text = text, t
 	case json.Delim:
-		if t == '[' {
-			return d.array(v)
+		v.kind = array
+		if t == '{' {
+			v.kind, v.byName = object, make(map[string]int)
 		}
-		return d.object(v)
+		for d.json.More() {
+			if v.kind == object {
+				d.name(v)
+			}
+			m := &value{parent: v, index: len(v.members)}
+			v.members = append(v.members, m)
+			d.into(m)
+		}
+		if len(v.names) <= 8 {
+			v.byName = nil
+		}
+		d.token(v) // the closing bracket
 	}
-	return nil
 }
 
-func (d *decoder) array(v *value) error {
-	v.kind = array
-	for d.json.More() {
-		if err := d.member(v); err != nil {
-			return err
-		}
+// name reads the name of the next member of v, an object. A duplicate name is an error, because
+// parsers differ on which of the two members counts.
+func (d *decoder) name(v *value) {
+	name := d.token(v).(string)
+	if _, ok := v.byName[name]; ok {
+		wrong(v, "", "has %.100q twice", name)
 	}
-	_, err := d.json.Token()
-	return err
+	v.byName[name] = len(v.names)
+	v.names = append(v.names, name)
 }
 
-// object parses the members of an object into v. A duplicate name is an error, because parsers
-// differ on which of the two members counts.
-func (d *decoder) object(v *value) error {
-	v.kind = object
-	v.byName = make(map[string]int)
-	for d.json.More() {
-		name, err := d.json.Token()
-		if err != nil {
-			return wrong(v, "", "%v", err)
-		}
-		if _, ok := v.byName[name.(string)]; ok {
-			return wrong(v, "", "has %.100q twice", name)
-		}
-		v.byName[name.(string)] = len(v.names)
-		v.names = append(v.names, name.(string))
-		if err := d.member(v); err != nil {
-			return err
-		}
+func (d *decoder) token(v *value) json.Token {
+	t, err := d.json.Token()
+	if err != nil {
+		wrong(v, "", "%v", err)
 	}
-	if len(v.names) <= 8 {
-		v.byName = nil
-	}
-	_, err := d.json.Token()
-	return err
-}
-
-func (d *decoder) member(v *value) error {
-	m := &value{parent: v, index: len(v.members)}
-	v.members = append(v.members, m)
-	return d.into(m)
+	return t
 }
 
 // key returns a string that is equal for values that JSON Schema considers equal. It treats
