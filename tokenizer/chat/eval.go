@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 func (l *literal) eval(*run, *scope) any { return l.value }
@@ -139,7 +141,7 @@ func (f *filterCall) eval(r *run, s *scope) any {
 func (r *run) filter(name string) filter {
 	f := r.filters[name]
 	if f == nil {
-		panic(failure{fmt.Errorf("%w: the filter %q", ErrUnsupported, name)})
+		bail.Out(fmt.Errorf("%w: the filter %q", ErrUnsupported, name))
 	}
 	return f
 }

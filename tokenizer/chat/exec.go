@@ -1,6 +1,10 @@
 package chat
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/bail"
+)
 
 func (d *data) exec(r *run, _ *scope) signal {
 	r.write(d.text)
@@ -181,7 +185,7 @@ type macro struct {
 
 func (m *macro) call(r *run, a *arguments) any {
 	if r.calls++; r.calls > maxCalls {
-		panic(failure{fmt.Errorf("%w: macros call each other over %d deep", ErrLimit, maxCalls)})
+		bail.Out(fmt.Errorf("%w: macros call each other over %d deep", ErrLimit, maxCalls))
 	}
 	a.of = "macro " + m.name
 	inner := &scope{parent: m.scope}

@@ -3,6 +3,8 @@ package chat
 import (
 	"fmt"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // functions returns the functions that every template sees.
@@ -70,5 +72,6 @@ func (r *run) makeFields(a *arguments, of string) *dict {
 // raise ends the rendering with the template's message.
 func raise(r *run, a *arguments) any {
 	a.of = "raise_exception"
-	panic(failure{fmt.Errorf("%w: %.1000s", ErrRefused, r.text(a.need(0, "message")))})
+	bail.Out(fmt.Errorf("%w: %.1000s", ErrRefused, r.text(a.need(0, "message"))))
+	return nil
 }

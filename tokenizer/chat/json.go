@@ -11,62 +11,56 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // decodeJSON decodes one JSON value. Objects keep the order of their keys.
-func decodeJSON(data []byte) (any, error) {
+func decodeJSON(data []byte) (v any, err error) {
+	defer bail.Recover(&err)
 	d := json.NewDecoder(bytes.NewReader(data))
 	d.UseNumber()
-	v, err := decodeValue(d, 0)
-	if err != nil {
-		return nil, err
-	}
+	v = decodeValue(d, 0)
 	if _, err := d.Token(); err != io.EOF {
 		return nil, errors.New("more than one value")
 	}
 	return v, nil
 }
 
-func decodeValue(d *json.Decoder, depth int) (any, error) {
+func decodeValue(d *json.Decoder, depth int) any {
 	if depth > maxDepth {
-		return nil, fmt.Errorf("nested over %d deep", maxDepth)
+		bail.Out(fmt.Errorf("nested over %d deep", maxDepth))
 	}
-	token, err := d.Token()
-	if err != nil {
-		return nil, err
-	}
-	switch t := token.(type) {
+	switch t := nextToken(d).(type) {
 	case json.Number:
-		return decodeNumber(string(t)), nil
+		return decodeNumber(string(t))
 	case json.Delim:
 		if t == '[' {
 			out := &list{}
 			for d.More() {
-				v, err := decodeValue(d, depth+1)
-				if err != nil {
-					return nil, err
-				}
-				out.items = append(out.items, v)
+				out.items = append(out.items, decodeValue(d, depth+1))
 			}
-			_, err := d.Token()
-			return out, err
+			nextToken(d)
+			return out
 		}
 		out := newDict()
 		for d.More() {
-			key, err := d.Token()
-			if err != nil {
-				return nil, err
-			}
-			v, err := decodeValue(d, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			out.set(key, v)
+			key := nextToken(d)
+			out.set(key, decodeValue(d, depth+1))
 		}
-		_, err := d.Token()
-		return out, err
+		nextToken(d)
+		return out
+	default:
+		return t
 	}
-	return token, nil
+}
+
+func nextToken(d *json.Decoder) json.Token {
+	t, err := d.Token()
+	if err != nil {
+		bail.Out(err)
+	}
+	return t
 }
 
 // decodeNumber returns the value of the literal s, as Python's json does: an int64, or a wide if
@@ -111,7 +105,7 @@ func (s *style) pick(json, repr string) string {
 func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 	r.spend(1)
 	if depth > maxDepth {
-		panic(failure{fmt.Errorf("%w: values nested over %d deep", ErrLimit, maxDepth)})
+		bail.Out(fmt.Errorf("%w: values nested over %d deep", ErrLimit, maxDepth))
 	}
 	switch v := v.(type) {
 	case nil:

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // tokenKind is the kind of a template's token.
@@ -57,15 +59,14 @@ type lexer struct {
 	tokens []token
 }
 
-func lex(source string) ([]token, error) {
+// lex returns the tokens of a template. Errors bail out.
+func lex(source string) []token {
 	l := &lexer{source: unifyLines(source), line: 1, fresh: true}
 	for l.at < len(l.source) {
-		if err := l.data(); err != nil {
-			return nil, err
-		}
+		l.data()
 	}
 	l.add(tokEnd, "")
-	return l.tokens, nil
+	return l.tokens
 }
 
 // unifyLines converts line ends to \n and removes the last one.
@@ -78,29 +79,25 @@ func (l *lexer) add(kind tokenKind, text string) {
 	l.tokens = append(l.tokens, token{kind, text, l.line})
 }
 
-func (l *lexer) skip(n int) string {
-	s := l.source[l.at : l.at+n]
+func (l *lexer) skip(n int) {
+	l.line += strings.Count(l.source[l.at:l.at+n], "\n")
 	l.at += n
-	l.line += strings.Count(s, "\n")
-	return s
 }
 
-func (l *lexer) fail(format string, args ...any) error {
-	return syntaxError(l.line, format, args...)
-}
+func (l *lexer) fail(format string, args ...any) { bail.Out(syntaxError(l.line, format, args...)) }
 
 func syntaxError(line int, format string, args ...any) error {
 	return fmt.Errorf("%w: line %d: %s", ErrInvalid, line, fmt.Sprintf(format, args...))
 }
 
 // data reads the text up to the next tag, and that tag.
-func (l *lexer) data() error {
+func (l *lexer) data() {
 	rest := l.source[l.at:]
 	tag := tagBegin.FindStringIndex(rest)
 	if tag == nil {
 		l.text(rest, '+', false)
 		l.skip(len(rest))
-		return nil
+		return
 	}
 	kind, sign, width := rest[tag[1]-1], byte(0), 2
 	if after := rest[tag[1]:]; after != "" && (after[0] == '-' || after[0] == '+') {
@@ -111,7 +108,7 @@ func (l *lexer) data() error {
 	}
 	l.text(rest[:tag[0]], sign, l.fresh)
 	l.skip(tag[0])
-	return l.tag(kind, width)
+	l.tag(kind, width)
 }
 
 // text adds a token for text. What comes before a tag loses its white space at the end if the
@@ -130,27 +127,27 @@ func (l *lexer) text(text string, sign byte, fresh bool) {
 	}
 }
 
-func (l *lexer) tag(kind byte, width int) error {
+func (l *lexer) tag(kind byte, width int) {
 	rest := l.source[l.at:]
 	switch raw := rawBegin.FindStringSubmatchIndex(rest); {
 	case kind == '#':
 		end := strings.Index(rest[2:], "#}")
 		if end < 0 {
-			return l.fail("a comment without an end")
+			l.fail("a comment without an end")
 		}
 		l.skip(2)
 		l.endTag(end, "#}")
-		return nil
 	case kind == '{':
 		l.add(tokPrintBegin, "{{")
 		l.skip(width)
-		return l.expression("}}", tokPrintEnd)
+		l.expression("}}", tokPrintEnd)
 	case raw != nil:
-		return l.raw(raw[1], raw[2] < raw[3])
+		l.raw(raw[1], raw[2] < raw[3])
+	default:
+		l.add(tokBlockBegin, "{%")
+		l.skip(width)
+		l.expression("%}", tokBlockEnd)
 	}
-	l.add(tokBlockBegin, "{%")
-	l.skip(width)
-	return l.expression("%}", tokBlockEnd)
 }
 
 // endTag skips the last n bytes of a tag and the closing mark. It also skips the white space
@@ -176,7 +173,7 @@ func (l *lexer) endTag(n int, mark string) {
 
 // raw reads {% raw %}...{% endraw %} as data. begin is the length of the first tag, and trim
 // reports whether it ends with -%}.
-func (l *lexer) raw(begin int, trim bool) error {
+func (l *lexer) raw(begin int, trim bool) {
 	l.skip(begin)
 	if trim {
 		l.skipSpace()
@@ -184,7 +181,7 @@ func (l *lexer) raw(begin int, trim bool) error {
 	rest := l.source[l.at:]
 	end := rawEnd.FindStringSubmatchIndex(rest)
 	if end == nil {
-		return l.fail("raw without endraw")
+		l.fail("raw without endraw")
 	}
 	sign := byte(0)
 	if end[2] < end[3] {
@@ -192,7 +189,6 @@ func (l *lexer) raw(begin int, trim bool) error {
 	}
 	l.text(rest[:end[0]], sign, false)
 	l.endTag(end[4], "%}")
-	return nil
 }
 
 func (l *lexer) skipSpace() {
@@ -205,7 +201,7 @@ const maxName = 256
 
 // expression reads the tokens of a tag up to mark, for which it adds a token of kind end. Inside
 // brackets mark does not count as the end of the tag.
-func (l *lexer) expression(mark string, end tokenKind) error {
+func (l *lexer) expression(mark string, end tokenKind) {
 	var open []byte
 	for l.at < len(l.source) {
 		rest := l.source[l.at:]
@@ -217,57 +213,53 @@ func (l *lexer) expression(mark string, end tokenKind) error {
 			if strings.HasPrefix(rest[n:], mark) {
 				l.add(end, mark)
 				l.endTag(n, mark)
-				return nil
+				return
 			}
 		}
 		m := lexeme.FindStringSubmatch(rest)
-		var err error
 		switch {
 		case m == nil && (rest[0] == '\'' || rest[0] == '"'):
-			return l.fail("a string without an end")
+			l.fail("a string without an end")
 		case m == nil:
 			c, _ := utf8.DecodeRuneInString(rest)
-			return l.fail("unexpected character %q", c)
+			l.fail("unexpected character %q", c)
 		case len(m[2]) > maxName:
-			return fmt.Errorf("%w: line %d: a name of over %d bytes", ErrLimit, l.line, maxName)
+			bail.Out(fmt.Errorf("%w: line %d: a name of over %d bytes", ErrLimit, l.line, maxName))
 		case m[2] != "":
 			l.add(tokName, m[2])
 		case m[3] != "":
-			m[0], err = l.number(m[3], rest)
+			m[0] = l.number(m[3], rest)
 		case m[4] != "":
-			var text string
-			if text, err = unescape(m[4][1 : len(m[4])-1]); err != nil {
-				return l.fail("%v", err)
+			text, err := unescape(m[4][1 : len(m[4])-1])
+			if err != nil {
+				l.fail("%v", err)
 			}
 			l.add(tokString, text)
 		case m[5] != "":
-			open, err = l.bracket(open, m[5])
+			open = l.bracket(open, m[5])
 			l.add(tokOperator, m[5])
-		}
-		if err != nil {
-			return err
 		}
 		l.skip(len(m[0]))
 	}
-	return l.fail("a tag without its end %s", mark)
+	l.fail("a tag without its end %s", mark)
 }
 
-func (l *lexer) bracket(open []byte, op string) ([]byte, error) {
+func (l *lexer) bracket(open []byte, op string) []byte {
 	switch op {
 	case "(", "[", "{":
-		return append(open, op[0]), nil
+		return append(open, op[0])
 	case ")", "]", "}":
 		want := map[string]byte{")": '(', "]": '[', "}": '{'}[op]
 		if len(open) == 0 || open[len(open)-1] != want {
-			return nil, l.fail("unexpected %q", op)
+			l.fail("unexpected %q", op)
 		}
-		return open[:len(open)-1], nil
+		return open[:len(open)-1]
 	}
-	return open, nil
+	return open
 }
 
 // number adds a token for the number literal that rest begins with, and returns its text.
-func (l *lexer) number(literal, rest string) (string, error) {
+func (l *lexer) number(literal, rest string) string {
 	if l.at > 0 && l.source[l.at-1] == '.' { // in a.0.1 there is no number 0.1
 		literal, _, _ = strings.Cut(literal, ".")
 	}
@@ -276,11 +268,11 @@ func (l *lexer) number(literal, rest string) (string, error) {
 		kind = tokFloat
 	}
 	if c, _ := utf8.DecodeRuneInString(rest[len(literal):]); c == '_' || unicode.IsLetter(c) {
-		return "", l.fail("a number followed by %q", c)
+		l.fail("a number followed by %q", c)
 	}
 	if kind == tokInteger && literal[0] == '0' && strings.Trim(literal, "0_") != "" {
-		return "", l.fail("the number %s, which begins with 0", literal)
+		l.fail("the number %s, which begins with 0", literal)
 	}
 	l.add(kind, strings.ReplaceAll(literal, "_", ""))
-	return literal, nil
+	return literal
 }

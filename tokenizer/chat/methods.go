@@ -7,6 +7,8 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // textMethod is a method of text; the receiver comes first.
@@ -80,7 +82,7 @@ func (r *run) methodOf(v any, name string) (any, bool) {
 	case slices.Contains(changes, name):
 		return undefined{fmt.Sprintf("%s.%s changes its value, which templates may not", typeName(v), name)}, true
 	case slices.Contains(missing, name):
-		panic(failure{fmt.Errorf("%w: %s.%s", ErrUnsupported, typeName(v), name)})
+		bail.Out(fmt.Errorf("%w: %s.%s", ErrUnsupported, typeName(v), name))
 	}
 	return nil, false
 }
@@ -328,7 +330,7 @@ func format(r *run, s string, a *arguments) any {
 			fail("the format has a single %q", s[:1])
 		}
 		if strings.ContainsAny(name, "!:.[{") {
-			panic(failure{fmt.Errorf("%w: str.format of {%s}", ErrUnsupported, name)})
+			bail.Out(fmt.Errorf("%w: str.format of {%s}", ErrUnsupported, name))
 		}
 		if name == "" {
 			name = strconv.Itoa(next)

@@ -3,10 +3,11 @@ package chat
 import (
 	"fmt"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
-// parser builds the syntax tree (jinja2, parser.py). It reports an error by a panic with
-// failure, which parse recovers.
+// parser builds the syntax tree (jinja2, parser.py). Errors bail out to parse.
 type parser struct {
 	tokens []token
 	at     int
@@ -17,40 +18,22 @@ type parser struct {
 	library *library
 }
 
-// failure carries an error through a panic to parse and render.
-type failure struct{ err error }
-
-// recovered turns a failure into an error; it does not recover other panics.
-func recovered(err *error) {
-	switch f := recover().(type) {
-	case nil:
-	case failure:
-		*err = f.err
-	default:
-		panic(f)
-	}
-}
-
 func parse(source string, limits Limits) (p *program, err error) {
-	defer recovered(&err)
+	defer bail.Recover(&err)
 	if len(source) > limits.TemplateBytes {
 		return nil, fmt.Errorf("%w: a template of %d bytes; Limits.TemplateBytes is %d", ErrLimit, len(source), limits.TemplateBytes)
 	}
-	tokens, err := lex(source)
-	if err != nil {
-		return nil, err
-	}
-	x := &parser{tokens: tokens, library: newLibrary()}
+	x := &parser{tokens: lex(source), library: newLibrary()}
 	body, _ := x.statements()
 	return &program{body, x.library}, nil
 }
 
 func (p *parser) fail(format string, args ...any) {
-	panic(failure{syntaxError(p.now().line, format, args...)})
+	bail.Out(syntaxError(p.now().line, format, args...))
 }
 
 func (p *parser) unsupported(format string, args ...any) {
-	panic(failure{fmt.Errorf("%w: line %d: %s", ErrUnsupported, p.now().line, fmt.Sprintf(format, args...))})
+	bail.Out(fmt.Errorf("%w: line %d: %s", ErrUnsupported, p.now().line, fmt.Sprintf(format, args...)))
 }
 
 func (p *parser) now() token  { return p.tokens[p.at] }
@@ -91,7 +74,7 @@ func (p *parser) expect(kind tokenKind, texts ...string) token {
 // deeper bounds the recursion: every nested construct calls it.
 func (p *parser) deeper() {
 	if p.depth++; p.depth > maxDepth {
-		panic(failure{fmt.Errorf("%w: line %d: nested over %d deep", ErrLimit, p.now().line, maxDepth)})
+		bail.Out(fmt.Errorf("%w: line %d: nested over %d deep", ErrLimit, p.now().line, maxDepth))
 	}
 }
 

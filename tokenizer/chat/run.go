@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // run is the state of one rendering: the limits left and the output.
@@ -51,13 +53,13 @@ func (s *scope) get(name string) (any, bool) {
 
 // fail ends the rendering with ErrRender.
 func fail(format string, args ...any) {
-	panic(failure{fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...))})
+	bail.Out(fmt.Errorf("%w: %s", ErrRender, fmt.Sprintf(format, args...)))
 }
 
 // render runs the program and returns its output. variables fills in the global variables. expect
 // is an estimate of the output in bytes. Of o it uses MaxBytes and Charge.
 func (p *program) render(limits Limits, o *Options, expect int, variables func(globals map[string]any) error) (text string, err error) {
-	defer recovered(&err)
+	defer bail.Recover(&err)
 	r := &run{library: p.library, limits: limits, steps: limits.Steps, charge: o.Charge, charged: limits.Steps, out: &strings.Builder{}}
 	r.prompt, r.most = r.out, min(cmp.Or(max(o.MaxBytes, 0), limits.OutputBytes), limits.OutputBytes)
 	r.out.Grow(min(expect, limits.OutputBytes))
@@ -76,12 +78,12 @@ func (p *program) render(limits Limits, o *Options, expect int, variables func(g
 // negative.
 func (r *run) spend(n int) {
 	if n < 0 || n > r.steps {
-		panic(failure{fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps)})
+		bail.Out(fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps))
 	}
 	r.steps -= n
 	if r.charge != nil && r.charged-r.steps >= chargeSteps {
 		if err := r.charge(stepBytes * (r.charged - r.steps)); err != nil {
-			panic(failure{err})
+			bail.Out(err)
 		}
 		r.charged = r.steps
 	}
@@ -107,7 +109,7 @@ func (r *run) add(b *strings.Builder, s string) {
 func (r *run) room(some, n int) {
 	r.spendText(n)
 	if some+n > r.limits.OutputBytes {
-		panic(failure{fmt.Errorf("%w: the template makes a text of over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes)})
+		bail.Out(fmt.Errorf("%w: the template makes a text of over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes))
 	}
 }
 
@@ -130,7 +132,7 @@ func (r *run) spendKey(key any) {
 // becomes too large.
 func (r *run) write(s string) {
 	if r.out == r.prompt && r.out.Len()+len(s) > r.most && r.most < r.limits.OutputBytes {
-		panic(failure{fmt.Errorf("%w: over %d bytes", ErrTooLong, r.most)})
+		bail.Out(fmt.Errorf("%w: over %d bytes", ErrTooLong, r.most))
 	}
 	r.add(r.out, s)
 }
