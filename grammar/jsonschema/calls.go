@@ -84,11 +84,15 @@ func (t Tool) rules(cfg Config) (grammar.Rules, error) {
 }
 
 // adjoin appends the rules of another grammar to rules. It renumbers the calls of more in place,
-// which is safe because trim copied all expressions that have calls.
+// each once: more may share expressions, but only the constructors' constants with other grammars.
 func adjoin(rules, more grammar.Rules) grammar.Rules {
-	base := len(rules)
+	base, seen := len(rules), make(map[*grammar.Expr]bool)
 	var shift func(e *grammar.Expr)
 	shift = func(e *grammar.Expr) {
+		if seen[e] {
+			return
+		}
+		seen[e] = true
 		if e.Op == grammar.Call {
 			e.Rule += base
 		}

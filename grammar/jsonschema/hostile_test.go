@@ -7,8 +7,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"github.com/coppice-llm/coppice/grammar"
 )
 
 func each(n int, f func(i int) string) string {
@@ -125,47 +123,5 @@ func TestKeysOfEqualValues(t *testing.T) {
 			}
 			seen[v.key()] = i
 		}
-	}
-}
-
-// TestRulesAreTrimmedOnce trims rules of which each depends on one other, in an order that is
-// neither ascending nor descending.
-func TestRulesAreTrimmedOnce(t *testing.T) {
-	const n = 2000
-	call := func(rule int) *grammar.Expr { return &grammar.Expr{Op: grammar.Call, Rule: rule} }
-	at := func(i int) int { // 1 to n, from the middle outwards
-		if i%2 == 1 {
-			return n/2 - i/2
-		}
-		return n/2 + 1 + i/2
-	}
-	rules := make(grammar.Rules, n+2)
-	var all []*grammar.Expr
-	for i := range n {
-		rules[at(i)] = lit("x")
-		if i > 0 {
-			rules[at(i)] = either(seq(lit("["), call(at(i-1)), lit("]")), seq(lit("("), call(n+1)))
-		}
-		all = append(all, call(at(i)))
-	}
-	rules[0] = seq(all...)
-	rules[n+1] = seq(lit("y"), call(n+1)) // matches no text
-	tr := &trimmer{ends: make([]bool, len(rules))}
-	judged := 0
-	tr.settle(func(rule int) bool {
-		judged++
-		return tr.end(rules[rule])
-	})
-	if judged > 4*len(rules) {
-		t.Errorf("%d rules are judged %d times", len(rules), judged)
-	}
-	for i, ends := range tr.ends {
-		if ends != (i <= n) {
-			t.Fatalf("rule %d: %v", i, ends)
-		}
-	}
-	out := trim(rules)
-	if err := out.Validate(); err != nil || len(out) != n+1 {
-		t.Errorf("%d rules are left: %v", len(out), err)
 	}
 }

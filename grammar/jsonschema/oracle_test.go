@@ -164,7 +164,7 @@ func (g *emitter) emit(e *grammar.Expr) {
 		}
 	case grammar.Either:
 		best := e.Sub[g.rand.Intn(len(e.Sub))]
-		if over {
+		if over || g.shortest(best) == endless {
 			for _, s := range e.Sub {
 				if g.shortest(s) < g.shortest(best) {
 					best = s
@@ -174,10 +174,10 @@ func (g *emitter) emit(e *grammar.Expr) {
 		g.emit(best)
 	case grammar.Repeat:
 		n := e.Min
-		for !over && (e.Max == grammar.Unlimited || n < e.Max) && g.rand.Intn(3) > 0 {
+		for !over && g.shortest(e.Sub[0]) < endless && (e.Max == grammar.Unlimited || n < e.Max) && g.rand.Intn(3) > 0 {
 			n++
 		}
-		if e.Max != grammar.Unlimited && g.rand.Intn(8) == 0 && e.Max < 50 && !over {
+		if e.Max != grammar.Unlimited && g.rand.Intn(8) == 0 && e.Max < 50 && !over && g.shortest(e.Sub[0]) < endless {
 			n = e.Max
 		}
 		for range n {

@@ -1,6 +1,7 @@
 package jsonschema
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -61,6 +62,10 @@ type builder struct {
 	level    int             // arrays and objects around the schema being compiled
 	spent    int             // work so far, see spend
 	size     int             // expressions so far, as counted by made
+
+	// recursive is set if a rule calls itself. Without such rules the constructors of expressions
+	// find out whether there is any text.
+	recursive bool
 }
 
 // conjunction is the state of a set of schemas whose compilation has begun.
@@ -83,21 +88,20 @@ func newBuilder(root *value, cfg Config) *builder {
 	}
 }
 
-// finish makes e rule 0 and returns the trimmed rules. It fails with ErrLimit if the rules are
-// too large, and with ErrSchema if they match no text.
+// finish makes e rule 0 and returns the rules. It bails out with ErrLimit if they are too large, and
+// with ErrSchema if they match no text.
 func (b *builder) finish(e *grammar.Expr) grammar.Rules {
 	b.rules[0] = e
-	size := 0 // check first: trim walks and copies a shared expression each time it occurs
+	size := 0
 	for _, r := range b.rules {
 		if size += cost(r, b.cfg.MaxSize); size > b.cfg.MaxSize {
 			b.tooLarge(b.root)
 		}
 	}
-	rules := trim(b.rules)
-	if rules[0] == nothing {
+	if e == nothing || b.recursive && errors.Is(b.rules.Validate(), grammar.ErrNothing) {
 		wrong(b.root, "", "no value in the forms of this package is valid against it")
 	}
-	return rules
+	return b.rules
 }
 
 // spend adds n units of work, and fails with ErrLimit when the total exceeds MaxSize. at is the
@@ -155,7 +159,7 @@ func (b *builder) compile(schemas []*value) *grammar.Expr {
 	default:
 		if c.rule == 0 {
 			b.rules = append(b.rules, nil)
-			c.rule = len(b.rules) - 1
+			c.rule, b.recursive = len(b.rules)-1, true
 		}
 		return &grammar.Expr{Op: grammar.Call, Rule: c.rule}
 	}

@@ -35,6 +35,7 @@ var emitted = []string{
 	`{"type":"object","properties":{"op":{"enum":["+","-"]},"args":{"type":"array","prefixItems":[{"$ref":"#/$defs/e"},{"$ref":"#/$defs/e"}],"items":false,"minItems":2}},"required":["op","args"],"additionalProperties":false,"$defs":{"e":{"oneOf":[{"type":"number"},{"$ref":"#"}]}}}`,
 	`{"type":"object","required":["a"],"minProperties":2,"anyOf":[{"properties":{"a":{"type":"integer"},"b":{"type":"string"}},"required":["b"]},{"properties":{"a":{"const":"x"},"c":{}},"required":["c"]}]}`,
 	`{"type":"array","items":{"$ref":"#/%24defs/a%20b"},"$defs":{"a b":{"type":"null"}}}`,
+	`{"anyOf":[{"$ref":"#/$defs/loop"},{"type":"array","items":{"$ref":"#/$defs/loop"}},{"type":"object","properties":{"a":{"$ref":"#/$defs/loop"},"b":{"type":"integer"}},"required":["b"]}],"$defs":{"loop":{"type":"object","properties":{"a":{"$ref":"#/$defs/loop"}},"required":["a"],"additionalProperties":false}}}`,
 	`{"type":["number","string","array"],"minimum":5,"maxLength":2,"maxItems":0}`,
 }
 
