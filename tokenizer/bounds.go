@@ -20,7 +20,7 @@ var (
 	ErrScratch = errors.New("tokenizer: a piece of the text needs larger buffers")
 )
 
-// Options configures an encoding. The zero value is [Encoder.Encode].
+// Options configures an encoding. The zero value is that of [Tokenizer.Encode].
 type Options struct {
 	// Prompt adds the special tokens that the model expects around a prompt, like EncodePrompt.
 	Prompt bool

@@ -83,18 +83,6 @@ func (t *Tokenizer) NewEncoder() *Encoder {
 	return &Encoder{t: t, s: scratch{cache: pieceCache{make([]cacheSlot, cacheSlots)}}}
 }
 
-// Encode is [Tokenizer.Encode].
-func (e *Encoder) Encode(dst []kv.Token, text string) []kv.Token {
-	defer e.s.trim()
-	return e.t.encode(dst, text, &e.s)
-}
-
-// EncodePrompt is [Tokenizer.EncodePrompt].
-func (e *Encoder) EncodePrompt(dst []kv.Token, text string) []kv.Token {
-	defer e.s.trim()
-	return e.t.encodePrompt(dst, text, &e.s)
-}
-
 // keptPiece is the longest piece, in symbols, whose buffers an Encoder keeps.
 const keptPiece = 256 << 10
 

@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"cmp"
 	"strings"
 	"unicode/utf8"
 )
@@ -12,43 +13,33 @@ const wantDecoder = "supported are ByteLevel, Metaspace, and a Sequence of Repla
 // that text differs at the beginning of an output. The text of a token then never depends on the
 // tokens before it, so a stream can be decoded token by token. It refuses decoders for which that
 // is not possible.
-func (t *Tokenizer) readDecoder(p *partJSON) error {
+func (t *Tokenizer) readDecoder(p *partJSON) {
 	if p == nil {
-		return unsupported("decoder null; %s", wantDecoder)
+		unsupported("decoder null; %s", wantDecoder)
 	}
-	steps, err := p.steps("decoder", 0)
-	if err != nil {
-		return err
-	}
+	steps := p.steps("decoder", 0)
 	if len(steps) == 1 && (steps[0].Type == "ByteLevel" || steps[0].Type == "Metaspace") {
 		if t.byteLevel != (steps[0].Type == "ByteLevel") {
-			return unsupported("decoder %q with a pre_tokenizer that is not its counterpart; %s", steps[0].Type, wantDecoder)
+			unsupported("decoder %q with a pre_tokenizer that is not its counterpart; %s", steps[0].Type, wantDecoder)
 		}
 		if !t.byteLevel {
-			return t.decodeMetaspace(steps[0])
+			t.decodeMetaspace(steps[0])
 		}
-		return nil
+		return
 	}
 	if t.byteLevel {
-		return unsupported("decoder %q with the pre_tokenizer ByteLevel; supported is ByteLevel", p.Type)
+		unsupported("decoder %q with the pre_tokenizer ByteLevel; supported is ByteLevel", p.Type)
 	}
-	return t.decodeChain(steps)
+	t.decodeChain(steps)
 }
 
 // decodeMetaspace computes the texts for a Metaspace decoder: each replacement character becomes
 // a space. At the beginning of a text, where the encoder may have added one, the replacement
 // characters of the first token are dropped, unless prepend_scheme is "never"
 // (huggingface/tokenizers, pre_tokenizers/metaspace.rs).
-func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
-	scheme, err := prependOf(p)
-	if err != nil {
-		return err
-	}
-	replacement := metaspace
-	if p.Replacement != "" {
-		replacement = p.Replacement
-	}
-	if scheme != prependNever {
+func (t *Tokenizer) decodeMetaspace(p *partJSON) {
+	replacement := cmp.Or(p.Replacement, metaspace)
+	if prependOf(p) != prependNever {
 		t.first = make([]string, len(t.text))
 		for id, s := range t.text {
 			t.first[id] = strings.ReplaceAll(s, replacement, "")
@@ -57,27 +48,26 @@ func (t *Tokenizer) decodeMetaspace(p *partJSON) error {
 	for id, s := range t.text {
 		t.text[id] = strings.ReplaceAll(s, replacement, " ")
 	}
-	return nil
 }
 
 // decodeChain computes the texts for the decoder of files converted from SentencePiece's:
 // Replace, ByteFallback, Fuse and Strip, in this order.
-func (t *Tokenizer) decodeChain(steps []*partJSON) error {
+func (t *Tokenizer) decodeChain(steps []*partJSON) {
 	order := map[string]int{"Replace": 1, "ByteFallback": 2, "Fuse": 3, "Strip": 4}
 	stage := 0
 	for _, p := range steps {
 		at, ok := order[p.Type]
 		switch {
 		case !ok:
-			return unsupported("decoder %q; %s", p.Type, wantDecoder)
+			unsupported("decoder %q; %s", p.Type, wantDecoder)
 		case at < stage || at == stage && at > 1 || at == 4 && stage != 3:
-			return unsupported("decoder %q at its place in the Sequence; %s", p.Type, wantDecoder)
+			unsupported("decoder %q at its place in the Sequence; %s", p.Type, wantDecoder)
 		}
 		stage = at
 		switch p.Type {
 		case "Replace":
 			if p.Pattern.Regex != "" {
-				return unsupported("decoder Replace with a regular expression; supported are strings")
+				unsupported("decoder Replace with a regular expression; supported are strings")
 			}
 			if p.Pattern.String == "" {
 				continue
@@ -93,13 +83,12 @@ func (t *Tokenizer) decodeChain(steps []*partJSON) error {
 			}
 		case "Strip":
 			if len(p.Content) != 1 || p.Content[0] >= utf8.RuneSelf || p.Stop != 0 {
-				return unsupported("decoder Strip of %q, %d at the end; supported is one ASCII character at the beginning", p.Content, p.Stop)
+				unsupported("decoder Strip of %q, %d at the end; supported is one ASCII character at the beginning", p.Content, p.Stop)
 			}
 			t.strip, t.stripByte = int(p.Start), p.Content[0]
 		}
 	}
 	if stage == 0 {
-		return unsupported("decoder Sequence without steps; %s", wantDecoder)
+		unsupported("decoder Sequence without steps; %s", wantDecoder)
 	}
-	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -18,12 +19,14 @@ var ErrInvalid = errors.New("tokenizer: invalid file")
 // supported alternatives.
 var ErrUnsupported = errors.New("tokenizer: unsupported")
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+// invalid and unsupported end the reading of a file with an error that wraps ErrInvalid or
+// ErrUnsupported.
+func invalid(format string, args ...any) {
+	bail.Out(fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...)))
 }
 
-func unsupported(format string, args ...any) error {
-	return fmt.Errorf("%w: %w", ErrUnsupported, fmt.Errorf(format, args...))
+func unsupported(format string, args ...any) {
+	bail.Out(fmt.Errorf("%w: %w", ErrUnsupported, fmt.Errorf(format, args...)))
 }
 
 // fileJSON is tokenizer.json as huggingface/tokenizers reads and writes it.
@@ -94,25 +97,21 @@ const maxNesting = 16
 
 // steps returns the steps of p, in order: p itself, or the steps in a Sequence. p may be nil: there
 // are none. what names the part of the file, for errors, and depth is the number of Sequences around p.
-func (p *partJSON) steps(what string, depth int) (all []*partJSON, err error) {
+func (p *partJSON) steps(what string, depth int) (all []*partJSON) {
 	switch {
 	case p == nil:
-		return nil, nil
+		return nil
 	case p.Type != "Sequence":
-		return []*partJSON{p}, nil
+		return []*partJSON{p}
 	case depth == maxNesting:
-		return nil, unsupported("%s Sequences nested over %d deep; supported are fewer", what, maxNesting)
+		unsupported("%s Sequences nested over %d deep; supported are fewer", what, maxNesting)
 	}
 	for _, list := range [][]partJSON{p.Normalizers, p.Pretokenizers, p.Processors, p.Decoders} {
 		for i := range list {
-			some, err := list[i].steps(what, depth+1)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, some...)
+			all = append(all, list[i].steps(what, depth+1)...)
 		}
 	}
-	return all, nil
+	return all
 }
 
 // countJSON is the number of characters that a Strip decoder drops. Other steps have values of

@@ -92,7 +92,7 @@ func TestMachineMatchesOthers(t *testing.T) {
 	compared := 0
 	for range *expressions {
 		expr := build(2)
-		p, err := newPattern(expr)
+		p, err := tryPattern(expr)
 		if err != nil {
 			continue
 		}
@@ -160,9 +160,9 @@ func TestEncodeWithMatchesEncode(t *testing.T) {
 		tok := f.open(t, &f.Families[i])
 		e := tok.NewEncoder()
 		for _, prompt := range []bool{false, true} {
-			want := e.Encode(nil, text)
+			want := tok.Encode(nil, text)
 			if prompt {
-				want = e.EncodePrompt(nil, text)
+				want = tok.EncodePrompt(nil, text)
 			}
 			before := []kv.Token{7, 7}
 			for _, most := range []int{0, len(want), len(want) + 1, len(want) - 1, len(want) / 2, 1} {
@@ -224,7 +224,7 @@ func TestPlain(t *testing.T) {
 
 func BenchmarkPattern(b *testing.B) {
 	text := strings.Repeat("What is light? It's 1730, and the Opticks of 4th edition.\n", 200)
-	p, err := newPattern(PatternLlama3)
+	p, err := tryPattern(PatternLlama3)
 	if err != nil {
 		b.Fatal(err)
 	}

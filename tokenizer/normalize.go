@@ -31,8 +31,8 @@ const (
 
 var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}
 
-// newNormalizer returns the step p. It refuses steps that are not supported.
-func newNormalizer(p *partJSON) (n normalizer, err error) {
+// newNormalizer returns the step p. It bails out for a step that is not supported.
+func newNormalizer(p *partJSON) (n normalizer) {
 	switch p.Type {
 	case "NFC", "NFD", "NFKC", "NFKD":
 		n = normalizer{kind: normalForm, form: normalForms[p.Type]}
@@ -45,12 +45,12 @@ func newNormalizer(p *partJSON) (n normalizer, err error) {
 	case "Replace":
 		n = normalizer{kind: normalReplace, content: p.Content, old: p.Pattern.String}
 		if p.Pattern.Regex != "" {
-			n.pattern, err = newPattern(p.Pattern.Regex)
+			n.pattern = newPattern(p.Pattern.Regex)
 		}
 	default:
-		err = unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
+		unsupported("normalizer %q; supported are NFC, NFD, NFKC, NFKD, Lowercase, Prepend, Replace, Strip and Sequences of these", p.Type)
 	}
-	return n, err
+	return n
 }
 
 // normalize returns text after all steps. It does not allocate if they leave the text unchanged.

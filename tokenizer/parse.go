@@ -7,42 +7,30 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // Parse builds a Tokenizer from the contents of tokenizer.json and, unless nil, of its
 // tokenizer_config.json, from which it reads bos_token, eos_token and add_bos_token. Errors
 // wrap [ErrInvalid] or [ErrUnsupported]. Cost: about a second for 100,000 merges.
-func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
+func Parse(tokenizerJSON, configJSON []byte) (_ *Tokenizer, err error) {
+	defer bail.Recover(&err)
 	var f fileJSON
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
-		return nil, invalid("tokenizer.json is no complete tokenizer: %w", err)
+		invalid("tokenizer.json is no complete tokenizer: %w", err)
 	}
 	t := &Tokenizer{raw: newMatcher(), normalized: newMatcher()}
-	if err := t.readPipeline(&f); err != nil {
-		return nil, err
-	}
-	if err := t.readVocab(f.Model.Vocab, f.AddedTokens); err != nil {
-		return nil, err
-	}
-	if err := t.readSymbols(f.Model); err != nil {
-		return nil, err
-	}
-	if err := t.readMerges(f.Model); err != nil {
-		return nil, err
-	}
+	t.readPipeline(&f)
+	t.readVocab(f.Model.Vocab, f.AddedTokens)
+	t.readSymbols(f.Model)
+	t.readMerges(f.Model)
 	t.findWhole(f.Model.Vocab, f.Model.IgnoreMerges)
 	t.words = t.safeWords(f.Model)
 	t.readAdded(f.AddedTokens)
-	if err := t.readDecoder(f.Decoder); err != nil {
-		return nil, err
-	}
-	if err := t.readTemplate(f.PostProcessor); err != nil {
-		return nil, err
-	}
-	if err := t.readConfig(configJSON); err != nil {
-		return nil, err
-	}
+	t.readDecoder(f.Decoder)
+	t.readTemplate(f.PostProcessor)
+	t.readConfig(configJSON)
 	t.tokenBytes = t.longestToken()
 	return t, nil
 }
@@ -50,18 +38,15 @@ func Parse(tokenizerJSON, configJSON []byte) (*Tokenizer, error) {
 // readVocab fills t.text, t.special and t.known. An added token may also be in the vocabulary,
 // with the same id. Some ids may have no token, as in cl100k: no text encodes to them, and they
 // decode to nothing.
-func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
+func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) {
 	sorted := slices.Sorted(maps.Keys(vocab)) // for the same error each time if there are several faults
-	size, err := vocabSize(sorted, vocab, addedTokens)
-	if err != nil {
-		return err
-	}
+	size := vocabSize(sorted, vocab, addedTokens)
 	names := make([]string, size)
 	t.known = make([]bool, size)
 	for _, name := range sorted {
 		id := vocab[name]
 		if t.known[id] {
-			return invalid("tokens %q and %q share id %d", names[id], name, id)
+			invalid("tokens %q and %q share id %d", names[id], name, id)
 		}
 		names[id], t.known[id] = name, true
 	}
@@ -69,11 +54,11 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 		id, inVocab := vocab[a.Content]
 		switch {
 		case a.Content == "":
-			return invalid("added token %d has no content", a.ID)
+			invalid("added token %d has no content", a.ID)
 		case inVocab && id != a.ID:
-			return invalid("added token %q has id %d, and %d in the vocabulary", a.Content, a.ID, id)
+			invalid("added token %q has id %d, and %d in the vocabulary", a.Content, a.ID, id)
 		case t.known[a.ID] && names[a.ID] != a.Content:
-			return invalid("tokens %q and %q share id %d", names[a.ID], a.Content, a.ID)
+			invalid("tokens %q and %q share id %d", names[a.ID], a.Content, a.ID)
 		}
 		names[a.ID], t.known[a.ID] = a.Content, true
 	}
@@ -86,7 +71,6 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 			}
 		}
 	}
-	return nil
 }
 
 // maxHoles bounds how far an id may exceed the number of tokens. Models pad their vocabularies by
@@ -94,13 +78,13 @@ func (t *Tokenizer) readVocab(vocab vocabJSON, addedTokens []addedJSON) error {
 // memory.
 const maxHoles = 1 << 16
 
-// vocabSize returns the highest id plus one. names are the names in vocab. It fails if an id
+// vocabSize returns the highest id plus one. names are the names in vocab. It bails out if an id
 // exceeds the number of tokens by maxHoles or more.
-func vocabSize(names []string, vocab vocabJSON, addedTokens []addedJSON) (size int, err error) {
+func vocabSize(names []string, vocab vocabJSON, addedTokens []addedJSON) (size int) {
 	tokens := len(vocab) + len(addedTokens)
 	check := func(name string, id kv.Token) {
-		if int64(id) >= int64(tokens+maxHoles) && err == nil {
-			err = invalid("id %d of token %q leaves holes: at most %d ids beyond the %d tokens are supported", id, name, maxHoles, tokens)
+		if int64(id) >= int64(tokens+maxHoles) {
+			invalid("id %d of token %q leaves holes: at most %d ids beyond the %d tokens are supported", id, name, maxHoles, tokens)
 		}
 		size = max(size, int(id)+1)
 	}
@@ -110,10 +94,10 @@ func vocabSize(names []string, vocab vocabJSON, addedTokens []addedJSON) (size i
 	for _, a := range addedTokens {
 		check(a.Content, a.ID)
 	}
-	return size, err
+	return size
 }
 
-func (t *Tokenizer) readMerges(m *modelJSON) error {
+func (t *Tokenizer) readMerges(m *modelJSON) {
 	t.merges = newMergeTable(len(m.Merges))
 	t.longest = 1
 	for name := range m.Vocab {
@@ -121,19 +105,18 @@ func (t *Tokenizer) readMerges(m *modelJSON) error {
 	}
 	for rank, names := range m.Merges {
 		if len(names) != 2 {
-			return invalid("merge %d has %d parts, want 2: %q", rank, len(names), names)
+			invalid("merge %d has %d parts, want 2: %q", rank, len(names), names)
 		}
 		var ids [3]kv.Token
 		for i, name := range []string{names[0], names[1], names[0] + names[1]} {
 			id, ok := m.Vocab[name]
 			if !ok {
-				return invalid("merge %d (%q) needs token %q, which the vocabulary lacks", rank, strings.Join(names, " "), name)
+				invalid("merge %d (%q) needs token %q, which the vocabulary lacks", rank, strings.Join(names, " "), name)
 			}
 			ids[i] = id
 		}
 		t.merges.put(pairOf(ids[0], ids[1]), merge{rank: uint32(rank), id: ids[2]})
 	}
-	return nil
 }
 
 // findWhole fills t.whole with the tokens that are the encoding of a piece with the same bytes:

@@ -25,15 +25,15 @@ const maxPattern = 8192
 // newPattern compiles expr. Hugging Face's library uses Oniguruma with Ruby's syntax. Syntax that
 // Oniguruma and this matcher treat differently is refused by name, and so are repetitions of
 // groups that contain repetitions or alternatives, which may take exponential time on some text.
-func newPattern(expr string) (*pattern, error) {
+func newPattern(expr string) *pattern {
 	if len(expr) > maxPattern {
-		return nil, unsupported("a regular expression of %d bytes; supported are up to %d", len(expr), maxPattern)
+		unsupported("a regular expression of %d bytes; supported are up to %d", len(expr), maxPattern)
 	}
 	m, err := newMachine(expr)
 	if err != nil {
-		return nil, unsupported("regular expression %q: %w; supported are expressions without it", expr, err)
+		unsupported("regular expression %q: %w; supported are expressions without it", expr, err)
 	}
-	return &pattern{m, newDFA(m)}, nil
+	return &pattern{m, newDFA(m)}
 }
 
 // walk iterates over the matches of a pattern in a text and the text between them. When the steps

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"unicode"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // familyPatterns are the expressions of the model families.
@@ -21,7 +23,7 @@ func TestAutomataMatchMachines(t *testing.T) {
 		"\xe2\x82",
 	}
 	for _, expr := range familyPatterns {
-		p, err := newPattern(expr)
+		p, err := tryPattern(expr)
 		if err != nil || p.d == nil {
 			t.Fatalf("%s: %v", expr, err)
 		}
@@ -42,7 +44,7 @@ func TestAutomataMatchMachines(t *testing.T) {
 // Expressions that look around further, or match "", have none.
 func TestPatternsWithoutAutomata(t *testing.T) {
 	for _, expr := range []string{`a(?=bc)`, `(?<=a)b`, `^a`, `(?>a|ab)c`, `a*`, `a|`, strings.Repeat("a", maxDFACode)} {
-		if p, err := newPattern(expr); err != nil || p.d != nil {
+		if p, err := tryPattern(expr); err != nil || p.d != nil {
 			t.Errorf("%.20s: %v, %v", expr, p, err)
 		}
 	}
@@ -61,7 +63,7 @@ func (p *pattern) spans(dst []span, text string) []span {
 }
 
 func TestPatternOnInvalidUTF8(t *testing.T) {
-	p, err := newPattern(`[a-z]+`)
+	p, err := tryPattern(`[a-z]+`)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,7 +92,7 @@ func TestPatternsAtTheLimits(t *testing.T) {
 		{`[]a]`, ""}, {`[^]a]+`, ""}, {`[a`, "a set without"}, {`a)`, "nothing opens"}, {`\`, "a backslash"}, {`(?m)a`, "the group (?m)"},
 		{`\p{Greek}\P{L}\pL[\p{N}\d]`, ""}, {`\w`, `the escape \w`}, {`\1`, `the escape \1`}, {`\p{Nonsense}`, "Nonsense"},
 	} {
-		_, err := newPattern(tc.expr)
+		_, err := tryPattern(tc.expr)
 		switch {
 		case tc.want == "" && err != nil:
 			t.Errorf("%.40q: %v", tc.expr, err)
@@ -103,7 +105,7 @@ func TestPatternsAtTheLimits(t *testing.T) {
 // Expressions that may take exponential time must be refused: otherwise the test would not end.
 func TestNoPatternTakesExponentialTime(t *testing.T) {
 	for _, expr := range []string{`(a+)+b`, `(?:a|a)*b`, `(a*)*b`, `(?:a+|x)*b`, `a*a*b`} {
-		if p, err := newPattern(expr); err == nil {
+		if p, err := tryPattern(expr); err == nil {
 			p.spans(nil, strings.Repeat("a", 24)+"c")
 		}
 	}
@@ -116,7 +118,7 @@ func FuzzPattern(f *testing.F) {
 		if len(text) > 20 {
 			return
 		}
-		p, err := newPattern(expr)
+		p, err := tryPattern(expr)
 		if err != nil {
 			return
 		}
@@ -154,4 +156,10 @@ func TestCasedRunesAreAll(t *testing.T) {
 			t.Fatalf("%q is among the cased runes: %v", r, ok)
 		}
 	}
+}
+
+// tryPattern is newPattern with an error.
+func tryPattern(expr string) (p *pattern, err error) {
+	defer bail.Recover(&err)
+	return newPattern(expr), nil
 }

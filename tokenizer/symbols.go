@@ -28,15 +28,16 @@ type symbols struct {
 const noToken = ^kv.Token(0)
 
 // readSymbols looks up the symbols in the vocabulary.
-func (t *Tokenizer) readSymbols(m *modelJSON) error {
+func (t *Tokenizer) readSymbols(m *modelJSON) {
 	t.unk, t.fuseUnk = noToken, m.FuseUnk
 	if m.Unk != nil {
 		if t.unk = m.Vocab.token(*m.Unk); t.unk == noToken && !t.byteLevel {
-			return invalid("unk_token %q is not in the vocabulary", *m.Unk)
+			invalid("unk_token %q is not in the vocabulary", *m.Unk)
 		}
 	}
 	if t.byteLevel {
-		return t.readBytes(m)
+		t.readBytes(m)
+		return
 	}
 	for b := range t.bytes {
 		t.bytes[b] = noToken
@@ -53,25 +54,23 @@ func (t *Tokenizer) readSymbols(m *modelJSON) error {
 			t.runes[r] = id
 		}
 	}
-	return nil
 }
 
 // readBytes looks up the tokens of the bytes of a byte-level vocabulary. Trainers omit bytes
 // that their text lacked: SmolLM2 lacks 21.
-func (t *Tokenizer) readBytes(m *modelJSON) error {
+func (t *Tokenizer) readBytes(m *modelJSON) {
 	for b, r := range alphabet {
 		if t.bytes[b] = m.Vocab.token(string(r)); t.bytes[b] != noToken {
 			continue
 		}
 		if m.Unk != nil && t.unk == noToken {
-			return invalid("unk_token %q is not in the vocabulary, which lacks byte 0x%02x", *m.Unk, b)
+			invalid("unk_token %q is not in the vocabulary, which lacks byte 0x%02x", *m.Unk, b)
 		}
 		if m.ByteFallback && m.Vocab.token(byteName(string(r)[0])) != noToken {
-			return unsupported("byte_fallback for byte 0x%02x, which the byte-level vocabulary has no token %q for; supported is byte_fallback without ByteLevel", b, r)
+			unsupported("byte_fallback for byte 0x%02x, which the byte-level vocabulary has no token %q for; supported is byte_fallback without ByteLevel", b, r)
 		}
 	}
 	t.every = t.complete()
-	return nil
 }
 
 // token returns the token with that name, or noToken.

@@ -9,23 +9,21 @@ import (
 
 // readTemplate reads from the post-processor the tokens around a prompt. A ByteLevel
 // post-processor only trims offsets, which Coppice does not use.
-func (t *Tokenizer) readTemplate(p *partJSON) error {
-	steps, err := p.steps("post_processor", 0)
-	for i := 0; i < len(steps) && err == nil; i++ {
-		switch p := steps[i]; p.Type {
+func (t *Tokenizer) readTemplate(p *partJSON) {
+	for _, p := range p.steps("post_processor", 0) {
+		switch p.Type {
 		case "ByteLevel":
 		case "TemplateProcessing":
-			err = t.readSingle(p)
+			t.readSingle(p)
 		default:
-			err = unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
+			unsupported("post_processor %q; supported are TemplateProcessing and ByteLevel", p.Type)
 		}
 	}
-	return err
 }
 
 // readSingle reads the template for one text. It adds the template's tokens before t.prefix and
 // after t.suffix, so they enclose those of earlier processors.
-func (t *Tokenizer) readSingle(p *partJSON) error {
+func (t *Tokenizer) readSingle(p *partJSON) {
 	seen := false
 	var before, after []kv.Token
 	for _, item := range p.Single {
@@ -35,11 +33,11 @@ func (t *Tokenizer) readSingle(p *partJSON) error {
 		case item.SpecialToken != nil:
 			special, ok := p.SpecialTokens[item.SpecialToken.ID]
 			if !ok {
-				return invalid("the post_processor's template uses %q, which its special_tokens lack", item.SpecialToken.ID)
+				invalid("the post_processor's template uses %q, which its special_tokens lack", item.SpecialToken.ID)
 			}
 			for _, id := range special.IDs {
 				if !t.Known(id) {
-					return invalid("the post_processor's %q has id %d, which the vocabulary lacks", item.SpecialToken.ID, id)
+					invalid("the post_processor's %q has id %d, which the vocabulary lacks", item.SpecialToken.ID, id)
 				}
 			}
 			if seen {
@@ -48,14 +46,13 @@ func (t *Tokenizer) readSingle(p *partJSON) error {
 				before = append(before, special.IDs...)
 			}
 		default:
-			return invalid("the post_processor's template is not special tokens and one sequence")
+			invalid("the post_processor's template is not special tokens and one sequence")
 		}
 	}
 	if !seen {
-		return invalid("the post_processor's template has no sequence")
+		invalid("the post_processor's template has no sequence")
 	}
 	t.prefix, t.suffix = append(before, t.prefix...), append(t.suffix, after...)
-	return nil
 }
 
 // configJSON is the used part of tokenizer_config.json.
@@ -86,11 +83,11 @@ var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end
 // readConfig sets BOS and EOS from data, the contents of tokenizer_config.json, and the prefix if
 // add_bos_token is set. data may be nil; then BOS is the first token of the prefix, and EOS the
 // tokens of endNames that the file has.
-func (t *Tokenizer) readConfig(data []byte) error {
+func (t *Tokenizer) readConfig(data []byte) {
 	var c configJSON
 	if data != nil {
 		if err := json.Unmarshal(data, &c); err != nil {
-			return invalid("tokenizer_config.json: %w", err)
+			invalid("tokenizer_config.json: %w", err)
 		}
 	}
 	if len(t.prefix) > 0 {
@@ -99,30 +96,29 @@ func (t *Tokenizer) readConfig(data []byte) error {
 	if c.BOS != "" {
 		id, ok := t.named(string(c.BOS))
 		if !ok {
-			return invalid("tokenizer_config.json: bos_token %q is not in the vocabulary", c.BOS)
+			invalid("tokenizer_config.json: bos_token %q is not in the vocabulary", c.BOS)
 		}
 		t.bos, t.hasBOS = id, true
 	}
 	if c.AddBOS && len(t.prefix) == 0 {
 		if !t.hasBOS {
-			return invalid("tokenizer_config.json: add_bos_token is set, but no bos_token")
+			invalid("tokenizer_config.json: add_bos_token is set, but no bos_token")
 		}
 		t.prefix = []kv.Token{t.bos}
 	}
 	if c.EOS != "" {
 		id, ok := t.named(string(c.EOS))
 		if !ok {
-			return invalid("tokenizer_config.json: eos_token %q is not in the vocabulary", c.EOS)
+			invalid("tokenizer_config.json: eos_token %q is not in the vocabulary", c.EOS)
 		}
 		t.eos = []kv.Token{id}
-		return nil
+		return
 	}
 	for _, name := range endNames {
 		if id, ok := t.AddedToken(name); ok && t.special[id] {
 			t.eos = append(t.eos, id)
 		}
 	}
-	return nil
 }
 
 // named finds a token by its content, added tokens first. It returns false if there is none.

@@ -90,11 +90,7 @@ func newTrainer(corpus string) *trainer {
 		tr.names = append(tr.names, string(alphabet[b]))
 	}
 	index := map[string]int{}
-	p, err := newPattern(PatternLlama3)
-	if err != nil {
-		panic(err)
-	}
-	for w := p.walk(corpus, nil); ; {
+	for w := newPattern(PatternLlama3).walk(corpus, nil); ; {
 		s, ok := w.span()
 		if !ok {
 			break
