@@ -69,22 +69,18 @@ func (t *Tokenizer) cut(dst []kv.Token, step int, text string, first bool, s *sc
 
 // cutSpans is cut for a step of kind cutPattern: a Split by an expression or a literal.
 func (t *Tokenizer) cutSpans(dst []kv.Token, step int, text string, first bool, s *scratch) []kv.Token {
-	c := &t.cutters[step]
-	j := joiner{source: source{text: text, literal: c.literal}, behavior: c.behavior, invert: c.invert}
-	if c.pattern != nil {
-		j.walk = c.pattern.walk(text, s)
+	if s.stops(dst) {
+		return dst
 	}
-	for last := step+1 == len(t.cutters); !s.stops(dst); {
-		at, ok := j.next()
-		switch {
-		case !ok:
-			return dst
-		case last:
+	last := step+1 == len(t.cutters)
+	t.cutters[step].pieces(text, s, func(at span) bool {
+		if last {
 			dst = t.encodePiece(dst, text[at.lo:at.hi], s)
-		default:
+		} else {
 			dst = t.cut(dst, step+1, text[at.lo:at.hi], first && at.lo == 0, s)
 		}
-	}
+		return !s.stops(dst)
+	})
 	return dst
 }
 

@@ -188,10 +188,10 @@ func pieceLengths(tok *Tokenizer, text string) []int {
 		c := &tok.cutters[i]
 		var cut []string
 		for _, piece := range pieces {
-			j := joiner{source: source{text: piece, walk: c.pattern.walk(piece, nil)}, behavior: c.behavior, invert: c.invert}
-			for at, ok := j.next(); ok; at, ok = j.next() {
+			c.pieces(piece, nil, func(at span) bool {
 				cut = append(cut, piece[at.lo:at.hi])
-			}
+				return true
+			})
 		}
 		pieces = cut
 	}

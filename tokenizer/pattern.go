@@ -36,86 +36,58 @@ func newPattern(expr string) *pattern {
 	return &pattern{m, newDFA(m)}
 }
 
-// walk iterates over the matches of a pattern in a text and the text between them. When the steps
-// that it may take are used up, it finds no more matches.
-type walk struct {
-	matcherState
-	d     *dfa
-	own   int // steps left, unless s counts them
-	s     *scratch
-	from  int // where to search for the next match
-	given int // end of the text returned so far
-	next  span
-	held  bool // next holds a match to be returned
-}
-
-// walk starts an iteration over text. s, which may be nil, counts the steps if it has bounds.
-func (p *pattern) walk(text string, s *scratch) walk {
-	return walk{matcherState: matcherState{m: p.m, text: text}, d: p.d, own: allowance(len(text)), s: s}
-}
-
-// span returns the next span that is not empty; ok is false at the end of the text. When no steps
-// are left, it returns the rest of the text as unmatched.
-func (w *walk) span() (_ span, ok bool) {
-	if w.held {
-		w.held, w.given = false, w.next.hi
-		return w.next, true
-	}
-	for w.from <= len(w.text) {
-		lo, hi, ok := w.find()
+// spans calls yield with the matches of p in text and the text between them, in order and without
+// empty ones, until yield returns false. s, which may be nil, counts the steps if it has bounds.
+// When no steps are left, the rest of the text has no match.
+func (p *pattern) spans(text string, s *scratch, yield func(span) bool) {
+	own := allowance(len(text))
+	left := s.allowed(&own)
+	m := matcherState{m: p.m, text: text}
+	given := 0 // end of the text yielded so far
+	for from := 0; from <= len(text); {
+		lo, hi, ok := p.find(&m, from, left)
 		if !ok {
 			break
 		}
-		if lo == hi { // an empty match only splits the text; continue after the next rune
-			_, n := utf8.DecodeRuneInString(w.text[lo:])
-			w.from = lo + max(n, 1)
-			if at := w.given; at < lo {
-				w.given = lo
-				return span{at, lo, false}, true
+		if given < lo && !yield(span{given, lo, false}) {
+			return
+		}
+		if given, from = hi, hi; lo < hi {
+			if !yield(span{lo, hi, true}) {
+				return
 			}
-			continue
+		} else { // an empty match only splits the text; continue after the next rune
+			_, n := utf8.DecodeRuneInString(text[lo:])
+			from += max(n, 1)
 		}
-		w.from, w.next = hi, span{lo, hi, true}
-		if w.given < lo {
-			w.held = true
-			return span{w.given, lo, false}, true
-		}
-		w.given = hi
-		return w.next, true
 	}
-	if w.from = len(w.text) + 1; w.given < len(w.text) {
-		at := w.given
-		w.given = len(w.text)
-		return span{at, len(w.text), false}, true
+	if given < len(text) {
+		yield(span{given, len(text), false})
 	}
-	return span{}, false
 }
 
-// find returns the first match in text[from:].
-func (w *walk) find() (lo, hi int, ok bool) {
-	left := w.s.allowed(&w.own)
-	if w.d != nil {
-		return w.d.find(w.text, w.from, left)
+// find returns the first match in m.text[from:], and lowers *left by the steps taken.
+func (p *pattern) find(m *matcherState, from int, left *int) (lo, hi int, ok bool) {
+	if p.d != nil {
+		return p.d.find(m.text, from, left)
 	}
-	w.steps = *left
-	lo, hi, ok = w.matcherState.find(w.from)
-	*left = max(w.steps, 0)
+	m.steps = *left
+	lo, hi, ok = m.find(from)
+	*left = max(m.steps, 0)
 	return lo, hi, ok
 }
 
-// replace returns text with every match replaced by content. When no steps are left (see walk),
+// replace returns text with every match replaced by content. When no steps are left (see spans),
 // the rest of text stays as it is.
 func (p *pattern) replace(text, content string, s *scratch) string {
 	var out strings.Builder
-	for w := p.walk(text, s); ; {
-		at, ok := w.span()
-		switch {
-		case !ok:
-			return out.String()
-		case at.match:
+	p.spans(text, s, func(at span) bool {
+		if at.match {
 			out.WriteString(content)
-		default:
+		} else {
 			out.WriteString(text[at.lo:at.hi])
 		}
-	}
+		return true
+	})
+	return out.String()
 }

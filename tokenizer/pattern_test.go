@@ -34,7 +34,7 @@ func TestAutomataMatchMachines(t *testing.T) {
 				b.WriteString(parts[rng.IntN(len(parts))])
 			}
 			text := b.String()
-			if got, want := p.spans(nil, text), plain.spans(nil, text); !slices.Equal(got, want) {
+			if got, want := p.allSpans(nil, text), plain.allSpans(nil, text); !slices.Equal(got, want) {
 				t.Fatalf("%s\n%q: %v, want %v", expr, text, got, want)
 			}
 		}
@@ -50,16 +50,13 @@ func TestPatternsWithoutAutomata(t *testing.T) {
 	}
 }
 
-// spans appends to dst the spans of text: the matches and the text between them, in order,
-// without empty spans.
-func (p *pattern) spans(dst []span, text string) []span {
-	for w := p.walk(text, nil); ; {
-		s, ok := w.span()
-		if !ok {
-			return dst
-		}
+// allSpans appends the spans of text to dst.
+func (p *pattern) allSpans(dst []span, text string) []span {
+	p.spans(text, nil, func(s span) bool {
 		dst = append(dst, s)
-	}
+		return true
+	})
+	return dst
 }
 
 func TestPatternOnInvalidUTF8(t *testing.T) {
@@ -69,7 +66,7 @@ func TestPatternOnInvalidUTF8(t *testing.T) {
 	}
 	var got []string
 	const text = "\xffab\xe2\x82é\x80cd\xf0"
-	for _, s := range p.spans(nil, text) {
+	for _, s := range p.allSpans(nil, text) {
 		got = append(got, text[s.lo:s.hi])
 	}
 	if want := []string{"\xff", "ab", "\xe2\x82é\x80", "cd", "\xf0"}; !slices.Equal(got, want) {
@@ -106,7 +103,7 @@ func TestPatternsAtTheLimits(t *testing.T) {
 func TestNoPatternTakesExponentialTime(t *testing.T) {
 	for _, expr := range []string{`(a+)+b`, `(?:a|a)*b`, `(a*)*b`, `(?:a+|x)*b`, `a*a*b`} {
 		if p, err := tryPattern(expr); err == nil {
-			p.spans(nil, strings.Repeat("a", 24)+"c")
+			p.allSpans(nil, strings.Repeat("a", 24)+"c")
 		}
 	}
 }
@@ -122,8 +119,8 @@ func FuzzPattern(f *testing.F) {
 		if err != nil {
 			return
 		}
-		all := p.spans(nil, text)
-		if plain := (&pattern{m: p.m}).spans(nil, text); !slices.Equal(all, plain) {
+		all := p.allSpans(nil, text)
+		if plain := (&pattern{m: p.m}).allSpans(nil, text); !slices.Equal(all, plain) {
 			t.Fatalf("%q on %q: %v, and %v by the machine", expr, text, all, plain)
 		}
 		at := 0

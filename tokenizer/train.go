@@ -90,11 +90,7 @@ func newTrainer(corpus string) *trainer {
 		tr.names = append(tr.names, string(alphabet[b]))
 	}
 	index := map[string]int{}
-	for w := newPattern(PatternLlama3).walk(corpus, nil); ; {
-		s, ok := w.span()
-		if !ok {
-			break
-		}
+	newPattern(PatternLlama3).spans(corpus, nil, func(s span) bool {
 		piece := corpus[s.lo:s.hi]
 		at, ok := index[piece]
 		if !ok {
@@ -107,7 +103,8 @@ func newTrainer(corpus string) *trainer {
 			tr.words = append(tr.words, word{ids: ids})
 		}
 		tr.words[at].count++
-	}
+		return true
+	})
 	for at, w := range tr.words {
 		for i := range len(w.ids) - 1 {
 			tr.add(at, w.ids[i], w.ids[i+1])
