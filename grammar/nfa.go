@@ -1,6 +1,10 @@
 package grammar
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/coppice-llm/coppice/internal/bail"
+)
 
 // nfa is a unit's automaton by Thompson's construction; state 0 is the start, 1 the end.
 type nfa struct {
@@ -61,13 +65,13 @@ func (b *thompson) bytes(from, to int32, s span) {
 }
 
 // put adds a path for term i that leads from the state from to the state to. It adds no arc into
-// from, so that paths put side by side stay separate. The error wraps ErrTooLarge.
-func (b *thompson) put(i, from, to int32) error {
+// from, so that paths put side by side stay separate. It bails out with an error that wraps ErrTooLarge.
+func (b *thompson) put(i, from, to int32) {
 	if unit := b.unitOf[i]; unit >= 0 {
 		b.enter(i, b.target(target{unit: unit}), from, to)
-		return nil
+	} else {
+		b.putOpen(i, from, to)
 	}
-	return b.putOpen(i, from, to)
 }
 
 // enter adds a call of target for term i, and an epsilon arc around the call if the term matches
@@ -83,16 +87,15 @@ func (b *thompson) enter(i, target, from, to int32) {
 
 // putOpen is put, but it builds the path from the term's parts even if the term is a unit. The
 // automaton of a unit is built in this way.
-func (b *thompson) putOpen(i, from, to int32) error {
+func (b *thompson) putOpen(i, from, to int32) {
 	if len(b.head)+len(b.arcs)/16 > b.limits.Nodes {
-		return fmt.Errorf("%w: an automaton of over %d states (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, b.limits.Nodes)
+		bail.Out(fmt.Errorf("%w: an automaton of over %d states (Limits.Nodes): use smaller repeats or fewer alternatives", ErrTooLarge, b.limits.Nodes))
 	}
 	x := &b.terms.all[i]
 	switch x.op {
 	case Text:
 		if x.text == "" {
 			b.skip(from, to)
-			return nil
 		}
 		for j := range len(x.text) {
 			next := to
@@ -110,40 +113,35 @@ func (b *thompson) putOpen(i, from, to int32) error {
 			if j < len(x.sub)-1 {
 				next = b.state()
 			}
-			if err := b.put(s, from, next); err != nil {
-				return err
-			}
+			b.put(s, from, next)
 			from = next
 		}
 	case Either:
 		for _, s := range x.sub {
-			if err := b.put(s, from, to); err != nil {
-				return err
-			}
+			b.put(s, from, to)
 		}
 	case Repeat:
-		return b.putRepeat(i, from, to)
+		b.putRepeat(i, from, to)
 	case Call:
 		b.enter(i, b.target(target{unit: b.ruleUnit[x.rule]}), from, to)
 	}
-	return nil
 }
 
 // putRepeat adds a path for the repeat i. A repeat that counts is a call of its counting unit.
 // Any other repeat is unrolled: first the required copies of its body in sequence, then a loop or
 // optional copies. If the body matches "", no copy is required, since all copies may match "".
-func (b *thompson) putRepeat(i, from, to int32) error {
+func (b *thompson) putRepeat(i, from, to int32) {
 	x := &b.terms.all[i]
 	sub := x.sub[0]
 	if !b.terms.nonEmpty[sub] {
 		if b.terms.nullable[i] {
 			b.skip(from, to)
 		}
-		return nil
+		return
 	}
 	if counter, counts := b.counters[i]; counts {
 		b.enter(i, b.target(counter), from, to)
-		return nil
+		return
 	}
 	least := x.min
 	if b.terms.nullable[sub] {
@@ -151,27 +149,23 @@ func (b *thompson) putRepeat(i, from, to int32) error {
 	}
 	for range least {
 		next := b.state()
-		if err := b.put(sub, from, next); err != nil {
-			return err
-		}
+		b.put(sub, from, next)
 		from = next
 	}
 	if x.max == Unlimited {
 		loop := b.state()
 		b.skip(from, loop)
 		b.skip(loop, to)
-		return b.put(sub, loop, loop)
+		b.put(sub, loop, loop)
+		return
 	}
 	for range x.max - least {
 		next := b.state()
 		b.skip(from, to)
-		if err := b.put(sub, from, next); err != nil {
-			return err
-		}
+		b.put(sub, from, next)
 		from = next
 	}
 	b.skip(from, to)
-	return nil
 }
 
 // putRunes adds paths for the UTF-8 of runes. Sequences with the same last bytes share states.

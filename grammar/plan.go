@@ -1,5 +1,7 @@
 package grammar
 
+import "github.com/coppice-llm/coppice/internal/bail"
+
 const (
 	maxHeight   = 1000    // nesting of terms in one unit
 	callSize    = 10      // a term used more than once may become a unit if it has this many states
@@ -164,15 +166,14 @@ func (p *plan) count(i int32) {
 }
 
 // build builds the nfa of a job and returns the construction of its automaton.
-func (p *plan) build(j job) (*subset, error) {
+func (p *plan) build(j job) (_ *subset, err error) {
+	defer bail.Recover(&err)
 	b := thompson{newNFA(), p}
 	put := b.putOpen
 	if j.counting {
 		put = b.put // the body may also be a plain unit, which is then called
 	}
-	if err := put(j.term, 0, 1); err != nil {
-		return nil, err
-	}
+	put(j.term, 0, 1)
 	return newSubset(b.nfa, p.limits), nil
 }
 

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // ParseRegexp returns the grammar of the texts that pattern, in the syntax of package regexp,
@@ -21,38 +23,43 @@ func ParseRegexp(pattern string) (Rules, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %.200v", ErrInvalid, err) // err may quote the whole expression
 	}
-	e, err := regexpExpr(re, true, true)
+	rules, err := regexpRules(re)
 	if err != nil {
 		return nil, fmt.Errorf("grammar: regular expression %.100q: %w", pattern, err)
 	}
-	return Rules{e}, nil
+	return rules, nil
 }
 
-// regexpExpr returns re as an Expr. first and last report that nothing precedes and nothing
+func regexpRules(re *syntax.Regexp) (_ Rules, err error) {
+	defer bail.Recover(&err)
+	return Rules{regexpExpr(re, true, true)}, nil
+}
+
+// regexpExpr returns re as an Expr, or bails out. first and last report that nothing precedes and nothing
 // follows it, so that anchors are allowed.
-func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
+func regexpExpr(re *syntax.Regexp, first, last bool) *Expr {
 	switch re.Op {
 	case syntax.OpNoMatch:
-		return &Expr{Op: Either}, nil
+		return &Expr{Op: Either}
 	case syntax.OpEmptyMatch:
-		return &Expr{Op: Text}, nil
+		return &Expr{Op: Text}
 	case syntax.OpLiteral:
-		return literalExpr(re), nil
+		return literalExpr(re)
 	case syntax.OpCharClass:
 		e := &Expr{Op: Runes}
 		for i := 0; i+1 < len(re.Rune); i += 2 {
 			e.Runes = append(e.Runes, Range{Lo: re.Rune[i], Hi: re.Rune[i+1]})
 		}
-		return e, nil
+		return e
 	case syntax.OpAnyChar:
-		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: unicode.MaxRune}}}, nil
+		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: unicode.MaxRune}}}
 	case syntax.OpAnyCharNotNL:
-		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: '\n' - 1}, {Lo: '\n' + 1, Hi: unicode.MaxRune}}}, nil
+		return &Expr{Op: Runes, Runes: []Range{{Lo: 0, Hi: '\n' - 1}, {Lo: '\n' + 1, Hi: unicode.MaxRune}}}
 	case syntax.OpBeginText, syntax.OpEndText:
 		if re.Op == syntax.OpBeginText && !first || re.Op == syntax.OpEndText && !last {
-			return nil, fmt.Errorf("%w: %s in the middle: leave it out, the whole text is matched", ErrUnsupported, re)
+			bail.Out(fmt.Errorf("%w: %s in the middle: leave it out, the whole text is matched", ErrUnsupported, re))
 		}
-		return &Expr{Op: Text}, nil
+		return &Expr{Op: Text}
 	case syntax.OpCapture:
 		return regexpExpr(re.Sub[0], first, last)
 	case syntax.OpStar:
@@ -70,34 +77,23 @@ func regexpExpr(re *syntax.Regexp, first, last bool) (*Expr, error) {
 			end--
 		}
 		for i, sub := range re.Sub {
-			s, err := regexpExpr(sub, first, last && i+1 >= end)
-			if err != nil {
-				return nil, err
-			}
-			e.Sub = append(e.Sub, s)
+			e.Sub = append(e.Sub, regexpExpr(sub, first, last && i+1 >= end))
 			first = first && onlyAnchors(sub)
 		}
-		return e, nil
+		return e
 	case syntax.OpAlternate:
 		e := &Expr{Op: Either}
 		for _, sub := range re.Sub {
-			s, err := regexpExpr(sub, first, last)
-			if err != nil {
-				return nil, err
-			}
-			e.Sub = append(e.Sub, s)
+			e.Sub = append(e.Sub, regexpExpr(sub, first, last))
 		}
-		return e, nil
+		return e
 	}
-	return nil, fmt.Errorf("%w: %s", ErrUnsupported, re)
+	bail.Out(fmt.Errorf("%w: %s", ErrUnsupported, re))
+	return nil
 }
 
-func repeatExpr(re *syntax.Regexp, least, most int, first, last bool) (*Expr, error) {
-	sub, err := regexpExpr(re.Sub[0], first, last)
-	if err != nil {
-		return nil, err
-	}
-	return &Expr{Op: Repeat, Sub: []*Expr{sub}, Min: least, Max: most}, nil
+func repeatExpr(re *syntax.Regexp, least, most int, first, last bool) *Expr {
+	return &Expr{Op: Repeat, Sub: []*Expr{regexpExpr(re.Sub[0], first, last)}, Min: least, Max: most}
 }
 
 // onlyAnchors reports whether re is an anchor or matches only "".
