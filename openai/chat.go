@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 var chatFields = map[string]setter{
@@ -45,20 +47,16 @@ var chatFields = map[string]setter{
 
 // DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *Error. The
 // result does not refer to body.
-func DecodeChat(body []byte, o Options) (*Chat, error) {
-	v, fault := parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
-	if fault != nil {
-		return nil, fault
-	}
+func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
+	defer bail.Recover(&err)
+	v := parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
 	c := &Chat{}
 	r := newReading(&c.Params, o)
 	r.chat = c
 	c.Options.AddGenerationPrompt = true
 	r.within("", v, chatFields, shared, extensions, top)
 	r.checkChat()
-	if err := r.finish(); err != nil {
-		return nil, err
-	}
+	r.finish()
 	return c, nil
 }
 
@@ -67,11 +65,8 @@ func DecodeChat(body []byte, o Options) (*Chat, error) {
 func (r *reading) checkChat() {
 	c := r.chat
 	switch {
-	case r.fault != nil:
-		return
 	case c.Messages == nil:
 		r.missing(param("messages"))
-		return
 	case r.TopLogprobs > 0 && !c.Logprobs: // 0 is vLLM's default and asks for nothing
 		r.fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
 	}

@@ -1,5 +1,7 @@
 package openai
 
+import "github.com/coppice-llm/coppice/internal/bail"
+
 // defaultCompletionTokens is OpenAI's default of max_tokens for completions.
 const defaultCompletionTokens = 16
 
@@ -18,25 +20,21 @@ var completionFields = map[string]setter{
 
 // DecodeCompletion decodes the body of a request to /v1/completions. The error is an *Error. The
 // result does not refer to body.
-func DecodeCompletion(body []byte, o Options) (*Completion, error) {
-	v, fault := parse(body)
-	if fault != nil {
-		return nil, fault
-	}
+func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
+	defer bail.Recover(&err)
+	v := parse(body)
 	c := &Completion{}
 	r := newReading(&c.Params, o)
 	r.completion = c
 	r.MaxTokens = defaultCompletionTokens
 	r.within("", v, completionFields, shared, extensions, top)
-	if r.fault == nil && c.Prompts == nil {
+	if c.Prompts == nil {
 		r.missing(param("prompt"))
 	}
 	if c.Echo && c.Logprobs && c.Stream {
 		r.fail(param("echo"), Unsupported, "echo with logprobs is not streamed: leave stream out")
 	}
-	if err := r.finish(); err != nil {
-		return nil, err
-	}
+	r.finish()
 	return c, nil
 }
 

@@ -10,15 +10,14 @@ import (
 	"strconv"
 	"unicode/utf8"
 
+	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// decoder decodes JSON values into Go types, for a server or for a proxy. For a server it keeps
-// the first fault; values read afterwards are meaningless but harmless. For a proxy it is
-// lenient, because the worker judges the request: a field of the wrong type counts as absent,
-// and a fault in a field of the prompt becomes the doubt.
+// decoder decodes JSON values into Go types, for a server or for a proxy. For a server it bails out
+// at the first fault. For a proxy it is lenient, because the worker judges the request: a field of
+// the wrong type counts as absent, and a fault in a field of the prompt becomes the doubt.
 type decoder struct {
-	fault    *Error
 	lenient  bool
 	ofPrompt bool  // the current field is part of the prompt
 	doubt    error // the first doubt about the prompt
@@ -37,32 +36,30 @@ type decoder struct {
 	cut  bool       // the prompt has more
 }
 
-// fail records a fault at a place, with the code of the error and its text as for fmt.Sprintf. For
-// a proxy it records a fault only if the current field is part of the prompt, and then as the
-// doubt.
+// fail bails out with a fault at a place, with the code of the error and its text as for
+// fmt.Sprintf. For a proxy it only records the fault, as the doubt, if the current field is part of
+// the prompt.
 func (d *decoder) fail(at place, code, format string, args ...any) {
-	switch {
-	case d.lenient:
-		if d.ofPrompt && d.doubt == nil {
-			d.doubt = fmt.Errorf("openai: "+format, args...)
-		}
-	case d.fault == nil:
-		d.fault = invalid(at.String(), code, format, args...)
+	if !d.lenient {
+		bail.Out(invalid(at.String(), code, format, args...))
+	}
+	if d.ofPrompt && d.doubt == nil {
+		d.doubt = fmt.Errorf("openai: "+format, args...)
 	}
 }
 
-// want records the fault that v has the wrong type. what describes the wanted type, as in "a
+// want fails because v has the wrong type. what describes the wanted type, as in "a
 // string".
 func (d *decoder) want(v value, what string) {
 	d.fail(v, "invalid_type", "%s is %s, want %s", v, v.kind(), what)
 }
 
-// missing records that a required member is missing.
+// missing fails because a required member is missing.
 func (d *decoder) missing(at place) {
 	d.fail(at, "missing_required_parameter", "%s is missing", at)
 }
 
-// isText reports whether v is a string, and records a fault if not.
+// isText reports whether v is a string, and fails if not.
 func (d *decoder) isText(v value) bool {
 	if v.raw[0] != '"' {
 		d.want(v, "a string")
@@ -71,7 +68,7 @@ func (d *decoder) isText(v value) bool {
 	return true
 }
 
-// text reads a string. If v is not a string, it records a fault and returns "".
+// text reads a string. If v is not a string, it fails and returns "".
 func (d *decoder) text(v value) string {
 	if !d.isText(v) {
 		return ""
@@ -110,7 +107,7 @@ func (d *decoder) label(v value, last string) string {
 	return s
 }
 
-// flag reads a boolean. If v is none, it records a fault and returns false.
+// flag reads a boolean. If v is none, it fails and returns false.
 func (d *decoder) flag(v value) bool {
 	if v.raw[0] != 't' && v.raw[0] != 'f' {
 		d.want(v, "true or false")
@@ -119,7 +116,7 @@ func (d *decoder) flag(v value) bool {
 }
 
 // integer reads a number without a fraction, in any notation, from lo to hi. If v is not one, it
-// records a fault and returns 0.
+// fails and returns 0.
 func (d *decoder) integer(v value, lo, hi int64) int64 {
 	n, _ := d.whole(v, lo, hi)
 	return n
@@ -158,7 +155,7 @@ func whole(raw []byte) (int64, bool) {
 }
 
 // number reads a number from lo to hi, rounded to 32 bits as the sampler uses it. If v is not one,
-// it records a fault and returns 0.
+// it fails and returns 0.
 func (d *decoder) number(v value, lo, hi float64) float32 {
 	if !v.isNumber() {
 		d.want(v, "a number")
@@ -177,7 +174,7 @@ func (d *decoder) number(v value, lo, hi float64) float32 {
 // becomes the smallest positive float32.
 func (d *decoder) above(v value, hi float64) float32 {
 	f := d.number(v, 0, hi)
-	if d.fault == nil && f == 0 {
+	if f == 0 {
 		if f, err := strconv.ParseFloat(string(v.raw), 64); err == nil && f > 0 {
 			return math.SmallestNonzeroFloat32
 		}
@@ -215,7 +212,7 @@ func (d *decoder) among(v value, names []string) (s string, ok bool) {
 }
 
 // list iterates over the elements of the array v with their indices. If v is not an array, it
-// records a fault, for which what describes the wanted type, and yields nothing.
+// fails, for which what describes the wanted type, and yields nothing.
 func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 	return func(yield func(int, value) bool) {
 		if v.raw[0] != '[' {
@@ -235,8 +232,8 @@ func (d *decoder) list(v value, what string) iter.Seq2[int, value] {
 
 // object returns the members of the object v that are not null, in the order of their first
 // occurrence; of two members with the same name the last one counts. The result is the top of the
-// stack d.kept and valid until the caller shrinks the stack. If v is not an object, object records
-// a fault, for which what describes the wanted type, and returns nil.
+// stack d.kept and valid until the caller shrinks the stack. If v is not an object, object
+// fails, for which what describes the wanted type, and returns nil.
 func (d *decoder) object(v value, what string) []field {
 	if v.raw[0] != '{' {
 		d.want(v, what)
@@ -322,7 +319,7 @@ func (v value) nameOr(whole string) string {
 	return whole
 }
 
-// tokens reads an array of token ids. An array of more ids than most says is a fault. Whether the
+// tokens reads an array of token ids. It fails for an array of more ids than most says. Whether the
 // vocabulary has the ids is checked later, by Fits.
 func (d *decoder) tokens(v value, most int) []kv.Token {
 	if v.raw[0] != '[' {
@@ -343,7 +340,7 @@ func (d *decoder) room(v value, most int) []kv.Token {
 }
 
 // idsAt appends the ids of the array v to dst and moves s, which is after the array's opening
-// bracket, past the array. If the array has more ids than most says, it records a fault, or for a
+// bracket, past the array. If the array has more ids than most says, it fails, or for a
 // proxy sets d.cut. The result is never nil.
 func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Token {
 	dst, truncated, odd := s.ids(dst, most)
@@ -361,17 +358,14 @@ func (d *decoder) idsAt(s *scanner, v value, dst []kv.Token, most int) []kv.Toke
 	return dst
 }
 
-// texts reads an array of strings. An array of more strings than most says is a fault. On a fault
-// it returns nil.
+// texts reads an array of strings. It fails for an array of more strings than most says.
 func (d *decoder) texts(v value, most int) []string {
 	var out []string
 	for _, e := range d.list(v, "an array of strings") {
 		if len(out) == most {
 			d.fail(v, "invalid_value", "%s has over %d strings", v, most)
 		}
-		if out = append(out, d.text(e)); d.fault != nil {
-			return nil
-		}
+		out = append(out, d.text(e))
 	}
 	return out
 }
@@ -409,8 +403,8 @@ func (d *decoder) ignore(name string) {
 // maxName bounds cache_salt and class, in bytes, because both outlive their request.
 const maxName = 1024
 
-// objects reads an array of JSON objects without decoding them. An array of more objects than most
-// says is a fault, except for a proxy. On a fault it returns nil.
+// objects reads an array of JSON objects without decoding them; nil if v is no array. For a server
+// it fails if the array has more objects than most says.
 func (d *decoder) objects(v value, most int) []json.RawMessage {
 	out := []json.RawMessage{}
 	for _, e := range d.list(v, "an array of objects") {
@@ -419,12 +413,9 @@ func (d *decoder) objects(v value, most int) []json.RawMessage {
 		} else if e.raw[0] != '{' {
 			d.want(e, "an object")
 		}
-		if d.fault != nil {
-			return nil
-		}
 		out = append(out, e.raw)
 	}
-	if d.fault != nil || v.raw[0] != '[' {
+	if v.raw[0] != '[' {
 		return nil
 	}
 	return out

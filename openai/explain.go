@@ -1,5 +1,7 @@
 package openai
 
+import "github.com/coppice-llm/coppice/internal/bail"
+
 // Explain is a request to /v1/cache/explain: a completion or a chat that is not to run. The other
 // field is nil.
 type Explain struct {
@@ -9,12 +11,9 @@ type Explain struct {
 
 // DecodeExplain decodes the body of a request to /v1/cache/explain: with messages as DecodeChat
 // does, else as DecodeCompletion. The error is an *Error. The result does not refer to body.
-func DecodeExplain(body []byte, o Options) (*Explain, error) {
-	v, fault := parse(body)
-	if fault != nil {
-		return nil, fault
-	}
-	d := &decoder{}
+func DecodeExplain(body []byte, o Options) (_ *Explain, err error) {
+	defer bail.Recover(&err)
+	v, d := parse(body), &decoder{}
 	for _, f := range d.object(v, "an object") {
 		if string(f.name) == "messages" {
 			c, err := DecodeChat(body, o)

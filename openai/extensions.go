@@ -17,7 +17,7 @@ var extensions = map[string]setter{
 	"ignore_eos":         func(r *reading, v value) { r.IgnoreEOS = r.flag(v) },
 	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, maxStopTokens) },
 	"allowed_token_ids": func(r *reading, v value) {
-		if r.AllowedTokens = r.tokens(v, maxAllowed); r.fault == nil && len(r.AllowedTokens) == 0 {
+		if r.AllowedTokens = r.tokens(v, maxAllowed); len(r.AllowedTokens) == 0 {
 			r.fail(v, "invalid_value", "%s is empty, so no token could be sampled", v)
 		}
 	},

@@ -49,7 +49,6 @@ func (r *reading) responseFormat(v value) {
 func (r *reading) namedSchema(at, v value) {
 	if v.raw == nil {
 		r.missing(at.at("json_schema"))
-		return
 	}
 	var found bool
 	text := func(v value) { r.text(v) }
@@ -72,7 +71,6 @@ func (r *reading) namedSchema(at, v value) {
 func (r *reading) setSchema(at, v value, schema []byte) {
 	if schema[0] != '{' && schema[0] != 't' && schema[0] != 'f' {
 		r.want(v, "a JSON schema, which is an object")
-		return
 	}
 	var b bytes.Buffer
 	if err := json.Compact(&b, schema); err != nil {
@@ -83,11 +81,11 @@ func (r *reading) setSchema(at, v value, schema []byte) {
 
 // regex reads an RE2 expression that the whole output must match.
 func (r *reading) regex(v value) {
-	if s := r.text(v); r.fault == nil && s == "" {
+	s := r.text(v)
+	if s == "" {
 		r.fail(v, "invalid_value", "%s is empty, so the output would be empty", v)
-	} else {
-		r.setFormat(v, Format{Regexp: s})
 	}
+	r.setFormat(v, Format{Regexp: s})
 }
 
 // guidedJSON reads a schema, or a string that contains one.
@@ -96,10 +94,9 @@ func (r *reading) guidedJSON(v value) {
 		r.setSchema(v, v, v.raw)
 		return
 	}
-	inner, fault := parse([]byte(r.text(v)))
+	inner, fault := parseObject([]byte(r.text(v)))
 	if fault != nil {
 		r.fail(v, "invalid_value", "%s contains no JSON schema: %s", v, fault.Message)
-		return
 	}
 	r.setSchema(v, v, inner.raw)
 }
@@ -107,7 +104,7 @@ func (r *reading) guidedJSON(v value) {
 // choice reads a list of texts, one of which the output must be.
 func (r *reading) choice(v value) {
 	texts := r.texts(v, maxFields)
-	if r.fault == nil && len(texts) == 0 {
+	if len(texts) == 0 {
 		r.fail(v, "invalid_value", "%s is empty, want at least one choice", v)
 	}
 	for i, s := range texts {

@@ -36,7 +36,7 @@ func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []c
 		return all
 	}
 	s.at++
-	for i := 0; d.fault == nil && s.more(i, ']'); i++ {
+	for i := 0; s.more(i, ']'); i++ {
 		if len(all) == maxMessages && !d.lenient {
 			d.fail(v, "invalid_value", "%s has over %d messages", v, maxMessages)
 		}
@@ -82,9 +82,6 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 		default:
 			d.unknown("messages[].", f)
 		}
-		if d.fault != nil {
-			return m
-		}
 	}
 	d.checkMessage(v, &m)
 	return m
@@ -103,11 +100,10 @@ func (d *decoder) role(v value) string {
 	return role
 }
 
-// checkMessage records a fault if the fields of m, a message read from v, do not fit its role. For
-// a proxy it only checks that there is a role.
+// checkMessage fails if the fields of m, a message read from v, do not fit its role. For a proxy it
+// only checks that there is a role.
 func (d *decoder) checkMessage(v value, m *chat.Message) {
 	switch {
-	case d.fault != nil:
 	case m.Role == "":
 		d.missing(v.at("role"))
 	case d.lenient: // the worker judges the rest
@@ -137,9 +133,6 @@ func (d *decoder) content(v value) string {
 		if len(texts) == maxParts && !d.lenient {
 			d.fail(v, "invalid_value", "%s has over %d parts", v, maxParts)
 		}
-		if d.fault != nil {
-			return ""
-		}
 		mark := len(d.kept)
 		text, ok := d.part(e)
 		if d.kept = d.kept[:mark]; !ok {
@@ -164,7 +157,7 @@ func (d *decoder) part(v value) (text string, ok bool) {
 		}
 	}
 	switch {
-	case d.fault != nil || v.raw[0] != '{':
+	case v.raw[0] != '{':
 		return "", false
 	case kind == "":
 		d.missing(v.at("type"))
@@ -183,7 +176,7 @@ func (d *decoder) part(v value) (text string, ok bool) {
 			d.unknown("messages[].content[].", f)
 		}
 	}
-	if d.fault == nil && !ok {
+	if !ok {
 		d.missing(v.at("text"))
 	}
 	return text, ok
@@ -216,7 +209,7 @@ func (d *decoder) toolCalls(v value) []chat.ToolCall {
 				d.unknown("messages[].tool_calls[].", f)
 			}
 		}
-		if d.fault == nil && call.Name == "" {
+		if call.Name == "" {
 			d.missing(at.at("function.name"))
 		}
 		all, d.kept = append(all, call), d.kept[:mark]

@@ -57,7 +57,6 @@ func (r *reading) stop(v value) {
 	}
 	if v.raw[0] != '[' {
 		r.want(v, "a string or an array of strings")
-		return
 	}
 	r.StopStrings = r.texts(v, maxStops)
 	for i, s := range r.StopStrings {
@@ -85,14 +84,12 @@ func (r *reading) logitBias(v value) {
 	all := r.object(v, "an object of token ids and numbers")
 	if len(all) > maxBiases {
 		r.fail(v, "invalid_value", "%s has %d tokens, want at most %d", v, len(all), maxBiases)
-		return
 	}
 	byToken := map[kv.Token]float32{}
 	for _, f := range all {
 		n, err := strconv.ParseUint(string(f.name), 10, 32)
 		if err != nil {
 			r.fail(f, "invalid_value", "%s has the key %q, want a token id", v, clip(string(f.name)))
-			return
 		}
 		byToken[kv.Token(n)] = r.number(f.value, -100, 100)
 	}

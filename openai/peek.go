@@ -258,7 +258,7 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	p.end()
 	p.Reset()
 	if shallow(body) { // find the fault that a server would report
-		if _, fault := parse(body); fault != nil {
+		if _, fault := parseObject(body); fault != nil {
 			return fault
 		}
 	}

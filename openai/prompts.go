@@ -32,7 +32,7 @@ func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, c
 	if c := s.next(); c == '-' || '0' <= c && c <= '9' {
 		return append(all, Prompt{Tokens: d.idsAt(s, v, d.room(v, left), left)}), 1
 	}
-	for ; d.fault == nil && s.more(count, ']'); count++ {
+	for ; s.more(count, ']'); count++ {
 		c := s.next()
 		e := value{s.b[s.at:], top}
 		switch {

@@ -61,9 +61,6 @@ func newReading(p *Params, o Options) *reading {
 func (r *reading) within(under string, v value, tables ...map[string]setter) {
 	r.under = under
 	for _, f := range r.object(v, "an object") {
-		if r.fault != nil {
-			return
-		}
 		if set := find(f.name, tables...); set != nil {
 			set(r, f.value)
 		} else if no, ok := refused[string(f.name)]; !ok || under != "" {
@@ -152,10 +149,9 @@ func (r *reading) outputLimit(v value, most *int) (none bool) {
 }
 
 // finish checks conditions on several fields.
-func (r *reading) finish() error {
+func (r *reading) finish() {
 	q := &r.Generation
 	switch {
-	case r.fault != nil:
 	case r.bestOf != 0 && r.bestOf != r.N:
 		r.fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
@@ -164,9 +160,6 @@ func (r *reading) finish() error {
 		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but max_tokens is 0", q.MinTokens)
 	case r.Stream && r.PromptLogprobs:
 		r.fail(param("prompt_logprobs"), Unsupported, "prompt_logprobs are not streamed: leave stream out")
-	}
-	if r.fault != nil {
-		return r.fault
 	}
 	if r.streamOptions && !r.Stream {
 		r.ContinuousUsage = false
@@ -179,5 +172,4 @@ func (r *reading) finish() error {
 	if r.chat != nil {
 		r.From.Prompt = "messages"
 	}
-	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -37,11 +38,9 @@ type Pin struct {
 }
 
 // DecodeTokenize decodes the body of a request to /tokenize. The error is an *Error.
-func DecodeTokenize(body []byte) (*Tokenize, error) {
-	v, fault := parse(slices.Clone(body))
-	if fault != nil {
-		return nil, fault
-	}
+func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
+	defer bail.Recover(&err)
+	v := parse(slices.Clone(body))
 	t := &Tokenize{}
 	t.Options.AddGenerationPrompt = true
 	// The fields of a conversation are read as in a chat.
@@ -58,11 +57,8 @@ func DecodeTokenize(body []byte) (*Tokenize, error) {
 		read[name] = func(v value) { chatFields[name](r, v) }
 	}
 	r.fields(v, "", read)
-	if r.fault == nil && prompt == (c.Messages != nil) {
+	if prompt == (c.Messages != nil) {
 		r.fail(param("prompt"), "invalid_value", "give either prompt or messages")
-	}
-	if r.fault != nil {
-		return nil, r.fault
 	}
 	t.Messages, t.Options = c.Messages, c.Options
 	if !special {
@@ -72,22 +68,15 @@ func DecodeTokenize(body []byte) (*Tokenize, error) {
 }
 
 // DecodeDetokenize decodes the body of a request to /detokenize. The error is an *Error.
-func DecodeDetokenize(body []byte) (*Detokenize, error) {
-	v, fault := parse(body)
-	if fault != nil {
-		return nil, fault
-	}
-	t := &Detokenize{}
-	d := &decoder{}
+func DecodeDetokenize(body []byte) (_ *Detokenize, err error) {
+	defer bail.Recover(&err)
+	v, t, d := parse(body), &Detokenize{}, &decoder{}
 	d.fields(v, "", map[string]func(value){
 		"model":  func(v value) { t.Model = d.text(v) },
 		"tokens": func(v value) { t.Tokens = d.tokens(v, maxPromptTokens) },
 	})
-	if d.fault == nil && t.Tokens == nil {
+	if t.Tokens == nil {
 		d.missing(param("tokens"))
-	}
-	if d.fault != nil {
-		return nil, d.fault
 	}
 	return t, nil
 }
@@ -103,13 +92,9 @@ func DecodePin(body []byte) (*Pin, error) {
 
 // DecodeUnpin decodes the body of a DELETE to /v1/cache/pin: as for POST, but seconds may be
 // absent.
-func DecodeUnpin(body []byte) (*Pin, error) {
-	v, fault := parse(body)
-	if fault != nil {
-		return nil, fault
-	}
-	p := &Pin{AddSpecialTokens: true}
-	d := &decoder{}
+func DecodeUnpin(body []byte) (_ *Pin, err error) {
+	defer bail.Recover(&err)
+	v, p, d := parse(body), &Pin{AddSpecialTokens: true}, &decoder{}
 	given := 0
 	d.fields(v, "", map[string]func(value){
 		"model": func(v value) { p.Model = d.text(v) },
@@ -124,14 +109,10 @@ func DecodeUnpin(body []byte) (*Pin, error) {
 		"seconds":            func(v value) { p.Duration = d.seconds(v) },
 	})
 	switch {
-	case d.fault != nil:
 	case given == 0:
 		d.missing(param("prompt"))
 	case given > 1:
 		d.fail(param("prompt"), "invalid_value", "prompt has %d prompts, want one", given)
-	}
-	if d.fault != nil {
-		return nil, d.fault
 	}
 	return p, nil
 }

@@ -34,16 +34,12 @@ func (d *decoder) tool(v value) (t tool) {
 		}
 	}
 	switch {
-	case d.fault != nil:
 	case kind == "":
 		d.missing(v.at("type"))
 	case function.raw == nil:
 		d.missing(v.at("function"))
 	}
-	if d.fault == nil {
-		t = d.function(function)
-	}
-	return t
+	return d.function(function)
 }
 
 // function reads {"name", "description", "parameters", "strict"}.
@@ -63,7 +59,7 @@ func (d *decoder) function(v value) (t tool) {
 			d.unknown("tools[].function.", f)
 		}
 	}
-	if d.fault == nil && t.Name == "" {
+	if t.Name == "" {
 		d.missing(v.at("name"))
 	}
 	return t
@@ -90,7 +86,6 @@ func (r *reading) toolChoice(v value) {
 		})
 	}
 	switch {
-	case r.fault != nil:
 	case function.raw == nil:
 		r.missing(v.at("function"))
 	case c.name == "":
@@ -122,7 +117,6 @@ func (r *reading) checkTools() {
 		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
 		if i < 0 {
 			r.fail(choice.from, "invalid_value", "%s is %q, but no tool has that name", choice.from, clip(choice.name))
-			return
 		}
 		tools = []tool{{tools[i].Name, fillWrapper(tools[i].Parameters)}}
 	}
@@ -134,7 +128,6 @@ func (r *reading) checkTools() {
 	switch c.Calls = AnyCalls; {
 	case forced && r.From.Format != "" && r.From.Format != "response_format":
 		r.fail(param(r.From.Format), "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, choice.from)
-		return
 	case forced: // response_format applies to answers without calls
 		c.Calls = ForcedCalls
 		r.hold(tools, most, "")

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"errors"
 	"strconv"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // Limits of a body besides its size, which the HTTP side bounds.
@@ -25,8 +27,17 @@ type field struct {
 	value
 }
 
-// parse checks that body is one JSON object.
-func parse(body []byte) (value, *Error) {
+// parse returns body, which must be one JSON object. Otherwise it bails out with an *Error.
+func parse(body []byte) value {
+	v, fault := parseObject(body)
+	if fault != nil {
+		bail.Out(fault)
+	}
+	return v
+}
+
+// parseObject is parse for a caller that goes on after a fault.
+func parseObject(body []byte) (value, *Error) {
 	if !shallow(body) {
 		return value{}, invalid("", "invalid_json", "the body nests arrays and objects over %d deep", MaxDepth)
 	}
