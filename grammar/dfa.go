@@ -220,8 +220,7 @@ func (s *subset) withoutSkips(work *int) (done bool, err error) {
 func (a *automaton) trim() {
 	n := len(a.final)
 	from := make([][]int32, n)
-	var stack []int32
-	alive := make([]bool, n)
+	var finals []int32
 	for i := range n {
 		for _, e := range a.edges[i] {
 			from[e.to] = append(from[e.to], int32(i))
@@ -230,19 +229,13 @@ func (a *automaton) trim() {
 			from[c.ret] = append(from[c.ret], int32(i))
 		}
 		if a.final[i] {
-			alive[i] = true
-			stack = append(stack, int32(i))
+			finals = append(finals, int32(i))
 		}
 	}
-	for len(stack) > 0 {
-		i := stack[len(stack)-1]
-		stack = stack[:len(stack)-1]
-		for _, f := range from[i] {
-			if !alive[f] {
-				alive[f] = true
-				stack = append(stack, f)
-			}
-		}
+	reached, _ := postorder(n, finals, func(i int32) []int32 { return from[i] })
+	alive := make([]bool, n)
+	for _, i := range reached {
+		alive[i] = true
 	}
 	for i := range n {
 		a.edges[i] = slices.DeleteFunc(a.edges[i], func(e edge) bool { return !alive[e.to] })

@@ -102,16 +102,9 @@ func (r *reading) logitBias(v value) {
 // streaming reads stream_options.
 func (r *reading) streaming(v value) {
 	r.streamOptions = true
-	for _, f := range r.object(v, "an object") {
-		switch string(f.name) {
-		case "include_usage":
-			r.IncludeUsage = r.flag(f.value)
-		case "include_obfuscation":
-			r.flag(f.value) // padding against traffic analysis; not implemented
-		case "continuous_usage_stats":
-			r.ContinuousUsage = r.flag(f.value)
-		default:
-			r.unknown("stream_options.", f)
-		}
-	}
+	r.fields(v, "stream_options.", map[string]func(value){
+		"include_usage":          func(v value) { r.IncludeUsage = r.flag(v) },
+		"include_obfuscation":    func(v value) { r.flag(v) }, // padding against traffic analysis; not implemented
+		"continuous_usage_stats": func(v value) { r.ContinuousUsage = r.flag(v) },
+	})
 }

@@ -23,16 +23,10 @@ func (r *reading) tools(v value) {
 func (d *decoder) tool(v value) (t tool) {
 	var kind string
 	var function value
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
-		case "type":
-			kind = d.oneOf(f.value, "function")
-		case "function":
-			function = f.value
-		default:
-			d.unknown("tools[].", f)
-		}
-	}
+	d.fields(v, "tools[].", map[string]func(value){
+		"type":     func(v value) { kind = d.oneOf(v, "function") },
+		"function": func(v value) { function = v },
+	})
 	switch {
 	case kind == "":
 		d.missing(v.at("type"))
@@ -44,21 +38,15 @@ func (d *decoder) tool(v value) (t tool) {
 
 // function reads {"name", "description", "parameters", "strict"}.
 func (d *decoder) function(v value) (t tool) {
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
-		case "name":
-			t.Name = d.label(f.value, "")
-		case "description":
-			d.text(f.value)
-		case "parameters":
-			d.object(f.value, "a JSON schema, which is an object")
-			t.Parameters = f.raw
-		case "strict": // a forced call always follows the schema
-			d.flag(f.value)
-		default:
-			d.unknown("tools[].function.", f)
-		}
-	}
+	d.fields(v, "tools[].function.", map[string]func(value){
+		"name":        func(v value) { t.Name = d.label(v, "") },
+		"description": func(v value) { d.text(v) },
+		"parameters": func(v value) {
+			d.object(v, "a JSON schema, which is an object")
+			t.Parameters = v.raw
+		},
+		"strict": func(v value) { d.flag(v) }, // a forced call always follows the schema
+	})
 	if t.Name == "" {
 		d.missing(v.at("name"))
 	}

@@ -15,7 +15,7 @@ import (
 // configuration. Those of the template always count. The card states the configuration.
 func TestControlTokens(t *testing.T) {
 	const template = `<|begin_of_text|>{% for m in messages %}{{ m.role }}: {{ m.content }}<|end_of_text|>{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`
-	tmpl, err := chat.New(template, "", "")
+	tmpl, err := chat.NewNamed(map[string]string{"default": template}, nil, chat.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}

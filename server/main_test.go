@@ -119,7 +119,7 @@ func start(t testing.TB, with setup) *bed {
 			t.Errorf("the node ended with %v", err)
 		}
 	})
-	template, err := chat.New(chatTemplate, "", "")
+	template, err := chat.NewNamed(map[string]string{"default": chatTemplate}, nil, chat.Limits{})
 	b.ok(err)
 	with.Server.Node, with.Server.Model = b.node, "nano"
 	if with.Server.Template == nil {

@@ -11,7 +11,6 @@ import (
 type mergeTable struct {
 	slots []mergeSlot // a power of two; rank noMerge if empty
 	shift int
-	n     int
 }
 
 type mergeSlot struct {
@@ -44,11 +43,7 @@ func (m *mergeTable) at(p pair) *mergeSlot {
 // put sets the merge of p to what, in place of an earlier merge of p. The table must have an
 // empty slot.
 func (m *mergeTable) put(p pair, what merge) {
-	slot := m.at(p)
-	if slot.merge.rank == noMerge {
-		m.n++
-	}
-	*slot = mergeSlot{p, what}
+	*m.at(p) = mergeSlot{p, what}
 }
 
 // lookup returns the merge of the tokens left and right; its rank is noMerge if they do not

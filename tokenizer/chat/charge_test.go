@@ -50,7 +50,7 @@ func TestChargeBoundsMemory(t *testing.T) {
 // TestChargeEnds: an error of Charge ends the rendering at once, with that error.
 func TestChargeEnds(t *testing.T) {
 	for name, text := range hostile {
-		tmpl, err := New(text, "", "")
+		tmpl, err := newTemplate(text, "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestChargeEnds(t *testing.T) {
 
 // TestMaxBytes: a prompt may have as many bytes as MaxBytes says, and not one more, with marks or without.
 func TestMaxBytes(t *testing.T) {
-	tmpl, err := New(`{% for m in messages %}{% set x %}{{ m.content }}{{ m.content }}{% endset %}{{ m.content }}{% endfor %}`, "", "")
+	tmpl, err := newTemplate(`{% for m in messages %}{% set x %}{{ m.content }}{{ m.content }}{% endset %}{{ m.content }}{% endfor %}`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,7 +88,7 @@ func TestMaxBytes(t *testing.T) {
 // TestLongNames: names are bounded, as looking one up is a single step.
 func TestLongNames(t *testing.T) {
 	for n, want := range map[int]error{maxName: nil, maxName + 1: ErrLimit} {
-		if _, err := New(`{{ `+strings.Repeat("a", n)+` }}`, "", ""); !errors.Is(err, want) {
+		if _, err := newTemplate(`{{ `+strings.Repeat("a", n)+` }}`, "", ""); !errors.Is(err, want) {
 			t.Errorf("%d bytes: %v", n, err)
 		}
 	}

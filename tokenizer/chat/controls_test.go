@@ -16,7 +16,7 @@ const controlsTemplate = `{{ bos_token }}{% for m in messages %}<|im_start|>{{ m
 // TestControls: control tokens in a caller's texts are found wherever they appear, those of the
 // template are not, and the text equals that of Render.
 func TestControls(t *testing.T) {
-	tmpl, err := New(controlsTemplate, "<s>", "</s>")
+	tmpl, err := newTemplate(controlsTemplate, "<s>", "</s>")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func TestControls(t *testing.T) {
 // TestControlsOfRoles: a role that a template would turn into a control token is refused, and
 // so is a text that contains all the marks.
 func TestControlsOfRoles(t *testing.T) {
-	tmpl, err := New(`{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}`, "", "")
+	tmpl, err := newTemplate(`{% for m in messages %}<|{{ m.role }}|>{{ m.content }}{% endfor %}`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}

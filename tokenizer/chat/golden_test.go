@@ -112,7 +112,7 @@ func TestChatsMatchJinja(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if templates[c.Template], err = New(string(text), "<s>", "</s>"); err != nil {
+			if templates[c.Template], err = newTemplate(string(text), "<s>", "</s>"); err != nil {
 				t.Fatalf("%s: %v", c.Template, err)
 			}
 		}

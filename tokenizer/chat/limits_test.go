@@ -76,7 +76,7 @@ func TestDeepTemplates(t *testing.T) {
 			return "{% set " + strings.Repeat("(", n) + "a" + strings.Repeat(")", n) + " = 1 %}"
 		},
 	} {
-		if _, err := New(of(20), "", ""); err != nil {
+		if _, err := newTemplate(of(20), "", ""); err != nil {
 			t.Errorf("20 %s: %v", name, err)
 		}
 		for _, n := range []int{maxDepth + 1, 100_000} {

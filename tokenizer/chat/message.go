@@ -69,17 +69,11 @@ type Options struct {
 
 // variables sets the variables that a template can see.
 func (o *Options) variables(globals map[string]any, messages []Message) error {
-	list := &list{}
-	for i := range messages {
-		m, err := messages[i].value()
-		if err != nil {
-			return fmt.Errorf("message %d: %w", i, err)
-		}
-		list.items = append(list.items, m)
-	}
-	globals["messages"] = list
-	globals["add_generation_prompt"] = o.AddGenerationPrompt
 	var err error
+	if globals["messages"], err = listed("message", messages, (*Message).value); err != nil {
+		return err
+	}
+	globals["add_generation_prompt"] = o.AddGenerationPrompt
 	if globals["tools"], err = decodeAll("tool", o.Tools); err != nil {
 		return err
 	}
@@ -95,6 +89,19 @@ func (o *Options) variables(globals map[string]any, messages []Message) error {
 		}
 	}
 	return nil
+}
+
+// listed returns a list of the values of all. what names one of them in errors.
+func listed[T any](what string, all []T, value func(*T) (any, error)) (any, error) {
+	out := &list{}
+	for i := range all {
+		v, err := value(&all[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+		}
+		out.items = append(out.items, v)
+	}
+	return out, nil
 }
 
 func decodeAll(what string, all []json.RawMessage) (any, error) {
@@ -117,13 +124,9 @@ func (m *Message) value() (any, error) {
 	d.set("role", m.Role)
 	switch {
 	case m.Parts != nil:
-		parts := &list{}
-		for i := range m.Parts {
-			p, err := m.Parts[i].value()
-			if err != nil {
-				return nil, fmt.Errorf("part %d: %w", i, err)
-			}
-			parts.items = append(parts.items, p)
+		parts, err := listed("part", m.Parts, (*Part).value)
+		if err != nil {
+			return nil, err
 		}
 		d.set("content", parts)
 	case m.NoContent:
@@ -139,13 +142,9 @@ func (m *Message) value() (any, error) {
 		}
 	}
 	if m.ToolCalls != nil {
-		calls := &list{}
-		for i := range m.ToolCalls {
-			c, err := m.ToolCalls[i].value()
-			if err != nil {
-				return nil, fmt.Errorf("tool call %d: %w", i, err)
-			}
-			calls.items = append(calls.items, c)
+		calls, err := listed("tool call", m.ToolCalls, (*ToolCall).value)
+		if err != nil {
+			return nil, err
 		}
 		d.set("tool_calls", calls)
 	}

@@ -14,7 +14,7 @@ import (
 // library: chat_template.jinja is the default, and the files in additional_chat_templates have
 // their own names. Without such files it uses chat_template in tokenizer_config.json, a
 // string or a list of names and templates. The special tokens are those of
-// tokenizer_config.json. Errors are those of reading the files and those of [New]; [ErrInvalid]
+// tokenizer_config.json. Errors are those of reading the files and those of [NewNamed]; [ErrInvalid]
 // if there is no template.
 func Open(dir string) (*Template, error) {
 	config, err := readOptional(filepath.Join(dir, "tokenizer_config.json"))
@@ -39,7 +39,7 @@ func Open(dir string) (*Template, error) {
 }
 
 // Parse reads the chat template and the special tokens from the contents of a
-// tokenizer_config.json. Errors are those of [New]; [ErrInvalid] if there is no template.
+// tokenizer_config.json. Errors are those of [NewNamed]; [ErrInvalid] if there is no template.
 func Parse(config []byte) (*Template, error) {
 	templates, special, err := parseConfig(config)
 	if err != nil {

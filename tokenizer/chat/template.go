@@ -61,29 +61,17 @@ const (
 )
 
 // Template is the parsed chat template of a model, or several with names. It is immutable and
-// safe for concurrent use. The zero value can't render; see [Open] and [New].
+// safe for concurrent use. The zero value can't render; see [Open] and [NewNamed].
 type Template struct {
 	programs map[string]*program
 	special  map[string]string // variables such as bos_token and eos_token
 	limits   Limits
 }
 
-// New parses template. bos and eos are the values of bos_token and eos_token; "" leaves them
-// undefined. Errors wrap [ErrInvalid], [ErrUnsupported] or [ErrLimit] and give the position in
-// the template.
-func New(template, bos, eos string) (*Template, error) {
-	special := map[string]string{}
-	if bos != "" {
-		special["bos_token"] = bos
-	}
-	if eos != "" {
-		special["eos_token"] = eos
-	}
-	return NewNamed(map[string]string{defaultName: template}, special, Limits{})
-}
-
-// NewNamed parses several templates by name. special are the variables of special tokens by
-// name ("bos_token"). It does not keep the maps.
+// NewNamed parses templates by name; one called "default" must be there unless Options.Template
+// selects another. special are the variables of special tokens by name ("bos_token"). Errors wrap
+// [ErrInvalid], [ErrUnsupported] or [ErrLimit] and give the position in the template. It does not
+// keep the maps.
 func NewNamed(templates, special map[string]string, limits Limits) (*Template, error) {
 	if err := limits.Validate(); err != nil {
 		return nil, err

@@ -138,7 +138,7 @@ func TestRefusalsNameTheFeature(t *testing.T) {
 		"{{ none < 1 }}":                                "between a value of type None and a value of type int",
 		"{% set x %}{% for i in range(3) %}{{ [] < {} }}{% endfor %}{% endset %}": "between",
 	} {
-		x, err := New(text, "", "")
+		x, err := newTemplate(text, "", "")
 		if err == nil {
 			_, err = x.Render(nil, Options{})
 		}
@@ -149,7 +149,7 @@ func TestRefusalsNameTheFeature(t *testing.T) {
 }
 
 func TestArgumentsOfCalls(t *testing.T) {
-	x, err := New(`{{ messages[0].tool_calls[0] | tojson }}`, "", "")
+	x, err := newTemplate(`{{ messages[0].tool_calls[0] | tojson }}`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestArgumentsOfCalls(t *testing.T) {
 }
 
 func TestExtraKeys(t *testing.T) {
-	x, err := New(`{{ messages | tojson }}`, "", "")
+	x, err := newTemplate(`{{ messages | tojson }}`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestExtraKeys(t *testing.T) {
 
 // A rendering changes nothing that the next one sees.
 func TestRenderingsAreIndependent(t *testing.T) {
-	x, err := New(`{% set bos_token = bos_token ~ 'x' %}{% set range = 1 %}{% for m in messages %}{% set m = 1 %}{% endfor %}{{ bos_token }}{{ messages | length }}`, "<s>", "")
+	x, err := newTemplate(`{% set bos_token = bos_token ~ 'x' %}{% set range = 1 %}{% for m in messages %}{% set m = 1 %}{% endfor %}{{ bos_token }}{{ messages | length }}`, "<s>", "")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func TestStrftimeAtOddTimes(t *testing.T) {
 		{time.Date(2000, 1, 2, 0, 0, 0, 12345000, time.UTC), "%f %u %w %-H %e %j %%%", "012345 7 0 0  2 002 %%"},
 		{time.Date(2024, 12, 31, 13, 9, 0, 0, time.FixedZone("X", -5400)), "%I:%M %p %z %Z %a %h", "01:09 PM -0130 X Tue Dec"},
 	} {
-		x, err := New("{{ strftime_now('"+tc.format+"') }}", "", "")
+		x, err := newTemplate("{{ strftime_now('"+tc.format+"') }}", "", "")
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -230,7 +230,7 @@ func TestStrftimeAtOddTimes(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", tc.format, got, err, tc.want)
 		}
 	}
-	x, _ := New("{{ strftime_now('%Q') }}", "", "")
+	x, _ := newTemplate("{{ strftime_now('%Q') }}", "", "")
 	if _, err := x.Render(nil, Options{Now: goldenNow}); !errors.Is(err, ErrRender) {
 		t.Errorf("%%Q: %v", err)
 	}
@@ -261,7 +261,7 @@ func BenchmarkRender(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		x, err := New(string(text), "<s>", "</s>")
+		x, err := newTemplate(string(text), "<s>", "</s>")
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -278,4 +278,15 @@ func BenchmarkRender(b *testing.B) {
 			}
 		})
 	}
+}
+
+// newTemplate parses one template. bos and eos are special tokens; "" leaves them undefined.
+func newTemplate(text, bos, eos string) (*Template, error) {
+	special := map[string]string{}
+	for name, token := range map[string]string{"bos_token": bos, "eos_token": eos} {
+		if token != "" {
+			special[name] = token
+		}
+	}
+	return NewNamed(map[string]string{"default": text}, special, Limits{})
 }

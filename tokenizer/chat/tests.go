@@ -22,12 +22,8 @@ func tests() map[string]test {
 		"number":    func(_ *run, v any, _ *arguments) bool { return isNumber(v) || isType[wide](v) },
 		"string":    func(_ *run, v any, _ *arguments) bool { return isType[string](v) },
 		"mapping":   func(_ *run, v any, _ *arguments) bool { return isType[*dict](v) },
-		"sequence": func(_ *run, v any, _ *arguments) bool {
-			return isType[string](v) || isType[*list](v) || isType[*dict](v) || isType[undefined](v)
-		},
-		"iterable": func(_ *run, v any, _ *arguments) bool {
-			return isType[string](v) || isType[*list](v) || isType[*dict](v) || isType[undefined](v)
-		},
+		"sequence":  func(_ *run, v any, _ *arguments) bool { return hasItems(v) },
+		"iterable":  func(_ *run, v any, _ *arguments) bool { return hasItems(v) },
 		"callable": func(_ *run, v any, _ *arguments) bool {
 			return isType[function](v) || isType[method](v) || isType[*macro](v)
 		},
@@ -65,6 +61,10 @@ func tests() map[string]test {
 		}
 	}
 	return all
+}
+
+func hasItems(v any) bool {
+	return isType[string](v) || isType[*list](v) || isType[*dict](v) || isType[undefined](v)
 }
 
 func isType[T any](v any) bool {

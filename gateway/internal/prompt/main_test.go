@@ -44,7 +44,7 @@ func testTemplate(t testing.TB, name string) *chat.Template {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tmpl, err := chat.New(string(text), "<s>", "</s>")
+	tmpl, err := chat.NewNamed(map[string]string{"default": string(text)}, map[string]string{"bos_token": "<s>", "eos_token": "</s>"}, chat.Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
