@@ -82,9 +82,9 @@ func (t *Tokenizer) spoken(token kv.Token, l *leading) string {
 //
 // It belongs to one stream. Methods must not be called concurrently.
 type Detokenizer struct {
-	t    *Tokenizer
-	tail [utf8.UTFMax]byte // tail[:n] is the incomplete beginning of a rune
-	n    int
+	t   *Tokenizer
+	buf []byte // buf[:n] is the incomplete beginning of a rune; the rest is scratch memory
+	n   int
 
 	begin leading // value of lead at the beginning of a stream
 	lead  leading
@@ -99,68 +99,53 @@ func (t *Tokenizer) NewDetokenizer() *Detokenizer { return t.detokenizer(leading
 func (t *Tokenizer) NewContinuation() *Detokenizer { return t.detokenizer(leading{begun: true}) }
 
 func (t *Tokenizer) detokenizer(begin leading) *Detokenizer {
-	return &Detokenizer{t: t, begin: begin, lead: begin}
+	return &Detokenizer{t: t, buf: make([]byte, 0, 32), begin: begin, lead: begin}
 }
 
 const replacement = "\uFFFD"
 
 // Next decodes token and appends to dst the text that later tokens can't change: complete runes,
 // and U+FFFD for bytes that can't become one. Special tokens, and ids that the vocabulary lacks,
-// yield nothing and do not end a rune. Next only allocates to grow dst.
+// yield nothing and do not end a rune. Next only allocates to grow dst and for a token that is longer
+// than those before.
 func (d *Detokenizer) Next(dst []byte, token kv.Token) []byte {
 	if int64(token) >= int64(len(d.t.text)) || d.t.special[token] {
 		return dst
 	}
-	s := d.t.spoken(token, &d.lead)
-	for d.n > 0 && s != "" {
-		d.tail[d.n] = s[0]
-		switch grown := d.tail[:d.n+1]; {
-		case !utf8.FullRune(grown):
-			d.n++
-			s = s[1:]
-		case utf8.Valid(grown):
-			dst = append(dst, grown...)
-			d.n = 0
-			s = s[1:]
-		default: // s[0] is not part of the rune, which can no longer be completed
-			dst = append(dst, replacement...)
-			d.n = 0
-		}
+	text := d.t.spoken(token, &d.lead)
+	if d.n == 0 && utf8.ValidString(text) {
+		return append(dst, text...)
 	}
-	return d.body(dst, s)
-}
-
-// body appends the complete runes of s to dst, and keeps an incomplete rune at the end of s as
-// the tail. The tail must be empty before.
-func (d *Detokenizer) body(dst []byte, s string) []byte {
-	for s != "" {
-		r, n := utf8.DecodeRuneInString(s)
-		if r != utf8.RuneError || n > 1 {
+	d.buf = append(d.buf[:d.n], text...)
+	d.n = 0
+	for s := d.buf; len(s) > 0; {
+		r, n := utf8.DecodeRune(s)
+		switch {
+		case r != utf8.RuneError || n > 1:
 			dst = append(dst, s[:n]...)
-			s = s[n:]
-			continue
-		}
-		if !utf8.FullRuneInString(s) {
-			d.n = copy(d.tail[:], s)
+		case !utf8.FullRune(s):
+			d.n = copy(d.buf, s)
 			return dst
+		default:
+			n = subpart(s)
+			dst = append(dst, replacement...)
 		}
-		dst = append(dst, replacement...)
-		s = s[subpart(s):]
+		s = s[n:]
 	}
 	return dst
 }
 
 // subpart returns the length of the longest prefix of s that is also a prefix of some rune, at
 // least 1. s must not begin with a complete rune.
-func subpart(s string) int {
+func subpart(s []byte) int {
 	n := 1
-	for n < len(s) && !utf8.FullRuneInString(s[:n+1]) {
+	for n < len(s) && !utf8.FullRune(s[:n+1]) {
 		n++
 	}
 	return n
 }
 
-// Flush ends the stream: it appends U+FFFD to dst if the tail has an incomplete rune. The
+// Flush ends the stream: it appends U+FFFD to dst if a rune is incomplete. The
 // detokenizer may then be used for another stream.
 func (d *Detokenizer) Flush(dst []byte) []byte {
 	if d.n > 0 {

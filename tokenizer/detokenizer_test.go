@@ -41,8 +41,8 @@ func checkStream(t *testing.T, tok *Tokenizer, ids []kv.Token) {
 		if !utf8.Valid(out[n:]) {
 			t.Fatalf("%v: token %d gives %q", ids, i, out[n:])
 		}
-		if d.n > 3 || d.n > 0 && utf8.FullRune(d.tail[:d.n]) {
-			t.Fatalf("%v: token %d leaves the tail %q", ids, i, d.tail[:d.n])
+		if d.n > 3 || d.n > 0 && utf8.FullRune(d.buf[:d.n]) {
+			t.Fatalf("%v: token %d leaves the tail %q", ids, i, d.buf[:d.n])
 		}
 		if sure := toValid(append(tok.Decode(nil, ids[:i+1], true), "x"...)); d.n == 0 && string(out)+"x" != sure {
 			t.Fatalf("%v: %q after token %d, want %q", ids, out, i, sure)

@@ -64,7 +64,7 @@ var large = map[string]exception{
 	"scheduler/schedtest fields world":                  {46, "a rig, what was drawn for it, and its clock"},
 	"server methods call":                               {64, "each endpoint is one method of the call"},
 	"tokenizer fields Tokenizer":                        {30, "a vocabulary: tables, one field each"},
-	"tokenizer/chat methods run":                        {73, "each node of a template is one method of its interpreter"},
+	"tokenizer/chat methods run":                        {72, "each node of a template is one method of its interpreter"},
 	"actors/look_test.go func TestPinPrefix":            {85, "one story, told in order"},
 	"actors/storm_test.go func storm":                   {138, "one world of random calls"},
 	"cmd/coppice/route_test.go func TestRouteRefuses":   {75, "a table of cases"},

@@ -2,7 +2,6 @@ package chat
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -123,11 +122,7 @@ func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 	case float64:
 		b.WriteString(s.pick(jsonFloat(v), floatText(v)))
 	case string:
-		if s.json {
-			r.jsonString(b, v, s.ascii)
-		} else {
-			r.quote(b, v)
-		}
+		r.quoted(b, v, s)
 	case *list:
 		open, end := "[", "]"
 		if v.tuple && !s.json {
@@ -145,7 +140,7 @@ func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 		}
 		r.formatItems(b, "{", "}", len(v.keys), s, depth, func(i int) {
 			if s.json {
-				r.jsonString(b, r.jsonKey(v.keys[i]), s.ascii)
+				r.quoted(b, r.jsonKey(v.keys[i]), s)
 			} else {
 				r.format(b, v.keys[i], s, depth+1)
 			}
@@ -219,50 +214,31 @@ func jsonFloat(f float64) string {
 	return floatText(f)
 }
 
-// jsonString writes s like Python: it escapes quotes, backslashes and characters below the
-// space, and with ascii also all characters that are not ASCII.
-func (r *run) jsonString(b *strings.Builder, s string, ascii bool) {
-	r.spendText(len(s))
-	n := len(`""`)
-	for _, c := range s {
-		n += jsonLength(c, ascii)
+// quoting returns the marks around a text and its escapes.
+func (s *style) quoting(text string) (mark byte, escape func(c rune, n int) string) {
+	switch {
+	case s.json:
+		return '"', jsonEscape(s.ascii)
+	case strings.ContainsRune(text, '\'') && !strings.ContainsRune(text, '"'):
+		return '"', reprEscape('"')
 	}
-	r.room(b.Len(), n)
-	b.Grow(n)
-	b.WriteByte('"')
-	for _, c := range s {
-		switch jsonLength(c, ascii) {
-		case len(`\n`):
-			if c >= utf8.RuneSelf {
-				b.WriteRune(c)
-				break
-			}
-			b.WriteByte('\\')
-			b.WriteByte(cmp.Or(shortEscapes[c], byte(c)))
-		case len(`\uffff`):
-			fmt.Fprintf(b, `\u%04x`, c)
-		case len(`\uffff\uffff`):
-			fmt.Fprintf(b, `\u%04x\u%04x`, 0xD800+(c-0x10000)>>10, 0xDC00+(c-0x10000)&0x3FF)
-		default:
-			b.WriteRune(c)
-		}
-	}
-	b.WriteByte('"')
+	return '\'', reprEscape('\'')
 }
 
-// shortEscapes are the letters after the backslash of control characters that have one.
-var shortEscapes = [utf8.RuneSelf]byte{'\n': 'n', '\r': 'r', '\t': 't', '\b': 'b', '\f': 'f'}
-
-// jsonLength returns the number of bytes that jsonString writes for c: 1 to 4 if it is not escaped, or
-// those of a short escape, of \uffff, or of two of these.
-func jsonLength(c rune, ascii bool) int {
-	switch {
-	case c == '"' || c == '\\' || c < 0x20 && shortEscapes[c] != 0:
-		return len(`\n`)
-	case c < 0x20, ascii && 0x7E < c && c < 0x10000:
-		return len(`\uffff`)
-	case ascii && c >= 0x10000:
-		return len(`\uffff\uffff`)
+// jsonEscape returns the escapes of Python's json.dumps: of quotes, backslashes and characters
+// below the space, and with ascii also of all characters that are not ASCII.
+func jsonEscape(ascii bool) func(c rune, n int) string {
+	return func(c rune, n int) string {
+		switch {
+		case c < utf8.RuneSelf && c != '\'' && shortEscapes[c] != "":
+			return shortEscapes[c]
+		case c < 0x20, ascii && 0x7E < c && c < 0x10000:
+			return fmt.Sprintf(`\u%04x`, c)
+		case ascii && c >= 0x10000:
+			return fmt.Sprintf(`\u%04x\u%04x`, 0xD800+(c-0x10000)>>10, 0xDC00+(c-0x10000)&0x3FF)
+		case c == utf8.RuneError && n == 1:
+			return string(c)
+		}
+		return ""
 	}
-	return utf8.RuneLen(c)
 }

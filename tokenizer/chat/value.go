@@ -185,17 +185,14 @@ func floatText(f float64) string {
 	return s
 }
 
-// quote appends Python's repr of a string to b.
-func (r *run) quote(b *strings.Builder, s string) {
-	mark := byte('\'')
-	if strings.ContainsRune(s, '\'') && !strings.ContainsRune(s, '"') {
-		mark = '"'
-	}
+// quoted appends s to b in quotes. escape returns how a character of n bytes is written, "" if as it is.
+func (r *run) quoted(b *strings.Builder, s string, as *style) {
+	mark, escape := as.quoting(s)
 	r.spendText(len(s))
-	total := len(`''`)
+	total := len(`""`)
 	for i := 0; i < len(s); {
 		c, n := utf8.DecodeRuneInString(s[i:])
-		total += max(n, len(quoteEscapes[quoteKind(c, n, mark)]))
+		total += cmp.Or(len(escape(c, n)), n)
 		i += n
 	}
 	r.room(b.Len(), total)
@@ -203,47 +200,31 @@ func (r *run) quote(b *strings.Builder, s string) {
 	b.WriteByte(mark)
 	for i := 0; i < len(s); {
 		c, n := utf8.DecodeRuneInString(s[i:])
-		switch kind := quoteKind(c, n, mark); kind {
-		case asItIs:
-			b.WriteString(s[i : i+n])
-		case shortEscape:
-			b.WriteByte('\\')
-			b.WriteByte(cmp.Or(shortEscapes[c], byte(c)))
-		default:
-			fmt.Fprintf(b, quoteFormats[kind], c)
-		}
+		b.WriteString(cmp.Or(escape(c, n), s[i:i+n]))
 		i += n
 	}
 	b.WriteByte(mark)
 }
 
-// Ways in which repr writes a character, with their formats and an example of each.
-const (
-	asItIs = iota
-	shortEscape
-	escape8
-	escape16
-	escape32
-)
+// shortEscapes are the escapes of ASCII characters that have a letter of their own, or none but a
+// backslash.
+var shortEscapes = [utf8.RuneSelf]string{'\n': `\n`, '\r': `\r`, '\t': `\t`, '\b': `\b`, '\f': `\f`, '\\': `\\`, '"': `\"`, '\'': `\'`}
 
-var (
-	quoteFormats = [...]string{escape8: `\x%02x`, escape16: `\u%04x`, escape32: `\U%08x`}
-	quoteEscapes = [...]string{asItIs: "", shortEscape: `\n`, escape8: `\xff`, escape16: `\uffff`, escape32: `\Uffffffff`}
-)
-
-// quoteKind returns how repr writes the character c of n bytes between marks.
-func quoteKind(c rune, n int, mark byte) int {
-	switch {
-	case c == rune(mark) || c == '\\' || c == '\n' || c == '\r' || c == '\t':
-		return shortEscape
-	case c == utf8.RuneError && n == 1, unicode.IsPrint(c):
-		return asItIs
-	case c <= 0xFF:
-		return escape8
-	case c <= 0xFFFF:
-		return escape16
+// reprEscape returns the escapes of Python's repr between these marks.
+func reprEscape(mark rune) func(c rune, n int) string {
+	return func(c rune, n int) string {
+		switch {
+		case c == mark || c == '\\' || c == '\n' || c == '\r' || c == '\t':
+			return shortEscapes[c]
+		case c == utf8.RuneError && n == 1, unicode.IsPrint(c):
+			return ""
+		case c <= 0xFF:
+			return fmt.Sprintf(`\x%02x`, c)
+		case c <= 0xFFFF:
+			return fmt.Sprintf(`\u%04x`, c)
+		}
+		return fmt.Sprintf(`\U%08x`, c)
 	}
-	return escape32
 }
 
 // isSpace implements Python's str.isspace of one character.
