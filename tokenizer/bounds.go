@@ -87,9 +87,9 @@ type bounds struct {
 }
 
 // stops reports whether encoding must stop: dst has too many tokens, or no steps are left. It
-// sets s.err if so. s may be nil.
+// sets s.err if so.
 func (s *scratch) stops(dst []kv.Token) bool {
-	if s == nil || !s.bounded {
+	if !s.bounded {
 		return false
 	}
 	switch {
@@ -133,9 +133,9 @@ func (s *scratch) unfit(bytes int) bool {
 }
 
 // allowed returns the counter of the regular-expression steps that are left: that of the call of
-// EncodeWith, or own if the call has no bounds. s may be nil.
+// EncodeWith, or own if the call has no bounds.
 func (s *scratch) allowed(own *int) *int {
-	if s == nil || !s.bounded {
+	if !s.bounded {
 		return own
 	}
 	return &s.steps
@@ -143,9 +143,6 @@ func (s *scratch) allowed(own *int) *int {
 
 // plainAfter returns the offsets of Options.Plain at or after from.
 func (s *scratch) plainAfter(from int) []int {
-	if s == nil || len(s.plain) == 0 {
-		return nil
-	}
 	return s.plain[sort.SearchInts(s.plain, from):]
 }
 

@@ -7,8 +7,7 @@ import (
 )
 
 // encode finds the added tokens in the raw text, encodes the segments between them and appends
-// all tokens to dst. s has the buffers and the bounds; it may be nil, here and in the functions
-// below.
+// all tokens to dst. s has the buffers and the bounds.
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
 		a, lo, hi := t.raw.next(text, from, s.plainAfter(from))
@@ -74,7 +73,7 @@ func (t *Tokenizer) encodeWord(dst []kv.Token, word string, s *scratch) []kv.Tok
 	if id, ok := t.whole[word]; ok {
 		return append(dst, id)
 	}
-	if s != nil && s.cache.slots != nil {
+	if s.cache.slots != nil {
 		return s.encode(dst, t, word)
 	}
 	return t.merge(dst, word, s)

@@ -261,7 +261,7 @@ func BenchmarkSplit(b *testing.B) {
 		b.Run("splitter="+name, func(b *testing.B) {
 			b.SetBytes(int64(len(text)))
 			for b.Loop() {
-				p.spans(text, nil, func(span) bool { return true })
+				p.spans(text, &scratch{}, func(span) bool { return true })
 			}
 		})
 	}

@@ -188,7 +188,7 @@ func pieceLengths(tok *Tokenizer, text string) []int {
 		c := &tok.cutters[i]
 		var cut []string
 		for _, piece := range pieces {
-			c.pieces(piece, nil, func(at span) bool {
+			c.pieces(piece, &scratch{}, func(at span) bool {
 				cut = append(cut, piece[at.lo:at.hi])
 				return true
 			})

@@ -27,13 +27,10 @@ const noMerge = math.MaxUint32
 const maxShortPiece = 64
 
 // merge appends the tokens of one piece: starting with its symbols, it merges the pair of
-// lowest rank, the leftmost among equals, until no pair merges. s may be nil.
+// lowest rank, the leftmost among equals, until no pair merges.
 func (t *Tokenizer) merge(dst []kv.Token, piece string, s *scratch) []kv.Token {
 	if len(piece) <= maxShortPiece {
 		return t.mergeShort(dst, piece)
-	}
-	if s == nil {
-		s = &scratch{ids: make([]kv.Token, 0, len(piece))}
 	}
 	return t.mergeLong(dst, piece, s)
 }

@@ -54,7 +54,6 @@ func newNormalizer(p *partJSON) (n normalizer) {
 }
 
 // normalize returns text after all steps. It does not allocate if they leave the text unchanged.
-// s may be nil.
 func (t *Tokenizer) normalize(text string, s *scratch) string {
 	for i := range t.normalizers {
 		text = t.normalizers[i].apply(text, s)

@@ -124,6 +124,7 @@ func (t *Tokenizer) readMerges(m *modelJSON) {
 func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 	t.whole = make(map[string]kv.Token, len(vocab))
 	var buf []kv.Token
+	var s scratch
 	for name, id := range vocab {
 		piece := name
 		if t.byteLevel {
@@ -136,7 +137,7 @@ func (t *Tokenizer) findWhole(vocab vocabJSON, ignoreMerges bool) {
 			continue
 		}
 		if !ignoreMerges {
-			buf = t.merge(buf[:0], piece, nil)
+			buf = t.merge(buf[:0], piece, &s)
 			if len(buf) != 1 || buf[0] != id {
 				continue
 			}
@@ -159,7 +160,7 @@ func (t *Tokenizer) readAdded(tokens []addedJSON) {
 			t.raw.add(a)
 			continue
 		}
-		if a.content = t.normalize(a.content, nil); a.content != "" {
+		if a.content = t.normalize(a.content, &scratch{}); a.content != "" {
 			t.normalized.add(a)
 			t.text[j.ID] = a.content
 		}

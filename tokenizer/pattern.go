@@ -37,7 +37,7 @@ func newPattern(expr string) *pattern {
 }
 
 // spans calls yield with the matches of p in text and the text between them, in order and without
-// empty ones, until yield returns false. s, which may be nil, counts the steps if it has bounds.
+// empty ones, until yield returns false. s counts the steps if it has bounds.
 // When no steps are left, the rest of the text has no match.
 func (p *pattern) spans(text string, s *scratch, yield func(span) bool) {
 	own := allowance(len(text))

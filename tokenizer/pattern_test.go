@@ -52,7 +52,7 @@ func TestPatternsWithoutAutomata(t *testing.T) {
 
 // allSpans appends the spans of text to dst.
 func (p *pattern) allSpans(dst []span, text string) []span {
-	p.spans(text, nil, func(s span) bool {
+	p.spans(text, &scratch{}, func(s span) bool {
 		dst = append(dst, s)
 		return true
 	})

@@ -55,7 +55,7 @@ type vocabulary struct {
 // If a regular expression of the file takes too many steps on text, its matcher stops, and the rest
 // becomes one piece; EncodeWith returns an error instead.
 func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
-	return t.encode(dst, text, nil)
+	return t.encode(dst, text, &scratch{})
 }
 
 // EncodePrompt is Encode with the tokens that the model expects around a prompt: the special
@@ -63,7 +63,7 @@ func (t *Tokenizer) Encode(dst []kv.Token, text string) []kv.Token {
 // tokenizer_config.json sets add_bos_token. It adds BOS even if text begins with it, like
 // Hugging Face's library: use Encode for the output of a chat template.
 func (t *Tokenizer) EncodePrompt(dst []kv.Token, text string) []kv.Token {
-	return t.encodePrompt(dst, text, nil)
+	return t.encodePrompt(dst, text, &scratch{})
 }
 
 // VocabSize returns the highest id plus one, added tokens included. Some ids below it may have no

@@ -90,7 +90,7 @@ func newTrainer(corpus string) *trainer {
 		tr.names = append(tr.names, string(alphabet[b]))
 	}
 	index := map[string]int{}
-	newPattern(PatternLlama3).spans(corpus, nil, func(s span) bool {
+	newPattern(PatternLlama3).spans(corpus, &scratch{}, func(s span) bool {
 		piece := corpus[s.lo:s.hi]
 		at, ok := index[piece]
 		if !ok {

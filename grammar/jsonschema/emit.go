@@ -171,27 +171,25 @@ func (b *builder) literal(v *value) *grammar.Expr {
 }
 
 func (b *builder) newLiteral(v *value) *grammar.Expr {
-	switch {
-	case v.kind == array && len(v.members) > 0:
-		parts := []*grammar.Expr{lit("["), b.gap()}
-		for i, m := range v.members {
-			if i > 0 {
-				parts = append(parts, b.comma())
-			}
-			parts = append(parts, b.literal(m))
-		}
-		return seq(append(parts, b.gap(), lit("]"))...)
-	case v.kind == object && len(v.members) > 0:
-		parts := []*grammar.Expr{lit("{"), b.gap()}
-		for i, m := range v.members {
-			if i > 0 {
-				parts = append(parts, b.comma())
-			}
-			parts = append(parts, b.pair(lit(quote(v.names[i])), b.literal(m)))
-		}
-		return seq(append(parts, b.gap(), lit("}"))...)
+	if len(v.members) == 0 {
+		return lit(literalText(v))
 	}
-	return lit(literalText(v))
+	open, end := lit("["), lit("]")
+	if v.kind == object {
+		open, end = lit("{"), lit("}")
+	}
+	parts := []*grammar.Expr{open, b.gap()}
+	for i, m := range v.members {
+		if i > 0 {
+			parts = append(parts, b.comma())
+		}
+		e := b.literal(m)
+		if v.kind == object {
+			e = b.pair(lit(quote(v.names[i])), e)
+		}
+		parts = append(parts, e)
+	}
+	return seq(append(parts, b.gap(), end)...)
 }
 
 // literalText returns v as JSON if v has no members, and the name of its kind otherwise.
