@@ -271,7 +271,7 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 }
 
 // If many units may begin at a byte, the byte takes time linear in their number: a pending unit
-// is found by its target and taken by its rank without a scan of the others.
+// is found by its target and taken by its order without a scan of the others.
 func TestStepsTakeTimeInProportionToCalls(t *testing.T) {
 	work := func(units int) int {
 		rules := Rules{nil, either(lit("<abc"), seq(lit("("), ref(1), lit(")")))}

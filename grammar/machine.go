@@ -55,7 +55,7 @@ const forever = math.MaxInt32
 // shared part of rules.
 type unit struct {
 	start int32
-	rank  int32   // lower than the ranks of units that its start node may call
+	order int32   // in which units are entered: lower than that of the units that its start node may call
 	first byteSet // bytes with which its texts may begin
 }
 
@@ -96,7 +96,7 @@ func (n *node) leaf() bool {
 	return n.edge == n.edgeEnd && n.call == n.callEnd && n.flags&(tick|boundary) == 0
 }
 
-// link completes a machine that has all its units: it sets their ranks and first bytes and the
+// link completes a machine that has all its units: it sets their order and first bytes and the
 // rest flags of nodes.
 func (m *machine) link() {
 	order, _ := postorder(len(m.units), m.allUnits(), func(u int32) []int32 {
@@ -108,7 +108,7 @@ func (m *machine) link() {
 	})
 	for i, u := range order {
 		at := &m.units[u]
-		at.rank = int32(len(order) - i)
+		at.order = int32(len(order) - i)
 		start := &m.nodes[at.start]
 		at.first = m.firstOf(start)
 	}

@@ -13,7 +13,7 @@ type stepper struct {
 
 	pending []pending // calls of this step, one entry per target
 	slot    []int32   // by target: its index in pending, valid only if that entry has the target
-	open    []int32   // indices of pending entries not entered yet, a heap by rank
+	open    []int32   // indices of pending entries not entered yet, a heap by order
 	all     []stack   // the set in construction; close works through it from the front
 	work    int       // edges, calls and heap comparisons of the last step
 }
@@ -21,7 +21,7 @@ type stepper struct {
 // pending is a unit to enter and the stacks to which it returns.
 type pending struct {
 	target  int32
-	rank    int32
+	order   int32
 	entered bool
 	ups     []stack
 }
@@ -31,7 +31,7 @@ func newStepper(m *machine, longest int) stepper {
 }
 
 // step appends to dst the set into which byte b turns set, and sets s.ended and s.exits for the
-// result. It first collects the calls of all stacks and then enters the called units by rank, so
+// result. It first collects the calls of all stacks and then enters the called units in their order, so
 // that a unit is entered once with all its callers.
 func (s *stepper) step(dst, set []stack, b byte) []stack {
 	s.all = s.all[:0]
@@ -115,7 +115,7 @@ func (s *stepper) pendingOf(target int32) *pending {
 	}
 	s.slot[target] = int32(at)
 	p := &s.pending[at]
-	p.target, p.rank, p.entered, p.ups = target, s.units[s.targets[target].unit].rank, false, p.ups[:0]
+	p.target, p.order, p.entered, p.ups = target, s.units[s.targets[target].unit].order, false, p.ups[:0]
 	s.open = append(s.open, int32(at))
 	for i := len(s.open) - 1; i > 0 && s.earlier(i, (i-1)/2); i = (i - 1) / 2 {
 		s.open[i], s.open[(i-1)/2] = s.open[(i-1)/2], s.open[i]
@@ -123,11 +123,11 @@ func (s *stepper) pendingOf(target int32) *pending {
 	return p
 }
 
-// earlier reports whether open[i] must be entered before open[j]: by rank, then by index.
+// earlier reports whether open[i] must be entered before open[j]: by order, then by index.
 func (s *stepper) earlier(i, j int) bool {
 	s.work++
 	a, b := s.open[i], s.open[j]
-	if x, y := s.pending[a].rank, s.pending[b].rank; x != y {
+	if x, y := s.pending[a].order, s.pending[b].order; x != y {
 		return x < y
 	}
 	return a < b
@@ -151,7 +151,7 @@ func (s *stepper) first() *pending {
 	}
 }
 
-// enterNext enters the pending unit of lowest rank. No other pending unit can call it at this
+// enterNext enters the pending unit that is first in the order. No other pending unit can call it at this
 // byte, so its callers are complete.
 func (s *stepper) enterNext(b byte) {
 	p := s.first()
