@@ -133,8 +133,8 @@ func (s *stepper) earlier(i, j int) bool {
 	return a < b
 }
 
-// first removes the entry to be entered first from s.open and returns it.
-func (s *stepper) first() *pending {
+// popOpen removes the entry to be entered first from s.open and returns it.
+func (s *stepper) popOpen() *pending {
 	at, last := s.open[0], len(s.open)-1
 	s.open[0] = s.open[last]
 	s.open = s.open[:last]
@@ -154,7 +154,7 @@ func (s *stepper) first() *pending {
 // enterNext enters the pending unit that is first in the order. No other pending unit can call it at this
 // byte, so its callers are complete.
 func (s *stepper) enterNext(b byte) {
-	p := s.first()
+	p := s.popOpen()
 	p.entered = true
 	up := s.cell(s.distinct(p.ups))
 	t := s.targets[p.target]

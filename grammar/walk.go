@@ -98,7 +98,7 @@ func (w *walker) run(work *int) (done bool, err error) {
 			return false, err
 		}
 		if int(w.at) == len(w.v.label) {
-			w.keep()
+			w.record()
 			w.at = 0
 			w.node++
 			*work -= len(w.bits) / 256
@@ -251,8 +251,8 @@ func (w *walker) needOf(set []stack) int32 {
 	return max(need, 0)
 }
 
-// keep stores the results of a finished walk as the node's local.
-func (w *walker) keep() {
+// record stores the results of a finished walk as the node's local.
+func (w *walker) record() {
 	l := &w.locals[w.node]
 	slices.SortFunc(w.exits, func(a, b exit) int { return cmp.Or(int(a.b)-int(b.b), int(a.at)-int(b.at)) })
 	l.exits = slices.Clone(w.exits)
@@ -268,14 +268,14 @@ func (w *walker) keep() {
 		l.late = slices.Clone(w.late)
 	} else {
 		l.bits = slices.Clone(w.bits)
-		l.keepLate(w.late)
+		l.recordLate(w.late)
 	}
 	w.bytes += (len(l.bits)+len(l.upTo)*len(l.bits))*8 + len(l.tokens)*4 + len(l.exits)*12 + len(l.late)*8 + 128
 }
 
-// keepLate stores the late tokens. If there are many, it makes a bitmap for each need up to
+// recordLate stores the late tokens. If there are many, it makes a bitmap for each need up to
 // fewBodies and lists only the tokens with larger needs.
-func (l *local) keepLate(late []late) {
+func (l *local) recordLate(late []late) {
 	if len(late) > manyLate*len(l.bits) {
 		bits := slices.Clone(l.bits)
 		l.upTo = make([][]uint64, fewBodies)
