@@ -19,8 +19,7 @@ import (
 
 // cacheDumpCmd is coppice cache dump.
 type cacheDumpCmd struct {
-	URL    string `name:"url" default:"http://127.0.0.1:8080" help:"URL of the server."`
-	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key of the server, if it needs one. Administrators see all nodes and tokens, others their own nodes without tokens."`
+	askFlags `set:"key=of the server, if it needs one. Administrators see all nodes and tokens, others their own nodes without tokens."`
 
 	Format string `enum:"text,dot,json" default:"text" help:"text: a line for each node. dot: a graph for Graphviz. json: a JSON object for each node. Default: text."`
 	Depth  int    `default:"0" min:"0" help:"Print this many levels of nodes. 0: all."`
@@ -30,7 +29,7 @@ type cacheDumpCmd struct {
 
 // Run is called by kong.
 func (c *cacheDumpCmd) Run(ctx context.Context) error {
-	from, err := newServerClient(c.URL, c.APIKey)
+	from, err := c.client()
 	if err != nil {
 		return err
 	}
@@ -44,12 +43,9 @@ func (c *cacheDumpCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer answer.Body.Close()
-	if err := from.refused(answer); err != nil {
-		return err
-	}
+	defer answer.Close()
 	out := bufio.NewWriter(terminal.Out())
-	hidden, err := c.write(out, answer.Body)
+	hidden, err := c.write(out, answer)
 	if err := errors.Join(err, out.Flush()); err != nil {
 		return err
 	}

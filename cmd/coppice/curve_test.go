@@ -73,11 +73,11 @@ func TestBenchCurveBadInput(t *testing.T) {
 // TestLoadTracesTooLarge: a number of requests whose traces do not fit into memory is refused while
 // the first trace is made.
 func TestLoadTracesTooLarge(t *testing.T) {
-	_, err := loadTraces(bench.MaxTraceRequests, 1, 1<<20, nil)
+	_, err := (&tracesFlags{Requests: bench.MaxTraceRequests, Seed: 1}).load(1 << 20)
 	if err == nil || !strings.Contains(err.Error(), "want fewer requests") {
 		t.Errorf("error %v, want one that asks for fewer requests", err)
 	}
-	if _, err := loadTraces(2, 1, traceTokens(), nil); err != nil {
+	if _, err := (&tracesFlags{Requests: 2, Seed: 1}).load(traceTokens()); err != nil {
 		t.Error(err)
 	}
 }

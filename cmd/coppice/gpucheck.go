@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench"
@@ -69,15 +67,6 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 		}
 	}
 	return withRemedy(err, "ptxvm")
-}
-
-// writeJSON writes a file of indented JSON.
-func writeJSON(file string, v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(file, append(text, '\n'), 0o644)
 }
 
 // gpuReport is the content of the report file.

@@ -141,6 +141,9 @@ var vars = kong.Vars{
 	"evictions": either(texts(radixcache.Policies())),
 	"policies":  either(abouts(scheduler.Policies())),
 	"backends":  strings.Join(backends.Names(), ","),
+
+	// of askFlags:
+	"server": "http://127.0.0.1:8080", "form": "", "asked": "URL of the server.", "key": "of the server, if it needs one.",
 }
 
 // abouts returns the descriptions of policies.

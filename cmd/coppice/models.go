@@ -2,13 +2,56 @@ package main
 
 import (
 	"cmp"
+	"context"
 	"fmt"
+	"slices"
 	"text/tabwriter"
 
 	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
+
+// pullCmd is coppice pull.
+type pullCmd struct {
+	Model string `arg:"" help:"owner/name, owner/name:Q4_K_M, owner/name@revision:file.gguf, or the address of one."`
+}
+
+// Run is called by kong.
+func (c *pullCmd) Run(ctx context.Context) error {
+	h, err := openHub()
+	if err != nil {
+		return err
+	}
+	defer h.Close()
+	ref, err := hub.ParseRef(c.Model, h.Endpoint())
+	if err != nil {
+		return err
+	}
+	m, err := pull(ctx, h, ref)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(terminal.Out(), "%v: %s at %s\n", m.Ref, decimalBytes(m.Bytes), m.Path)
+	if s := model.Inspect(m.Path); s.Err != nil {
+		fmt.Fprintf(terminal.Err(), "coppice: the download is complete, but the model can't be loaded: %v\n", s.Err)
+	} else {
+		fmt.Fprintf(terminal.Err(), "coppice: try  coppice chat --model %v\n", m.Ref)
+	}
+	return nil
+}
+
+// decimalBytes formats a size in decimal units, as hubs and disks do.
+func decimalBytes(n int64) string {
+	switch {
+	case n >= 1e9:
+		return fmt.Sprintf("%.1f GB", float64(n)/1e9)
+	case n >= 1e6:
+		return fmt.Sprintf("%.1f MB", float64(n)/1e6)
+	}
+	return fmt.Sprintf("%.1f kB", float64(n)/1e3)
+}
 
 // modelsCmd is coppice models.
 type modelsCmd struct {
@@ -73,4 +116,87 @@ func inspected(m *hub.Model) listedModel {
 		l.Why = s.Err.Error()
 	}
 	return l
+}
+
+// exampleModel is a small chat model that this program can load, for use in messages.
+const exampleModel = "bartowski/SmolLM2-135M-Instruct-GGUF"
+
+// unknownMemory is the largest size of a model, in bytes, if the machine's memory is
+// unknown.
+const unknownMemory = 4 << 30
+
+// cachedModel returns the newest model of the cache that can be loaded and takes at most
+// half of the memory; nil if there is none. It does not contact the hub.
+func cachedModel() *hub.Model {
+	h, err := openHub()
+	if err != nil {
+		return nil
+	}
+	found, err := h.Models()
+	if err != nil {
+		return nil
+	}
+	return pickModel(found, memoryBytes())
+}
+
+// pickModel does what cachedModel does, for a list of models and a machine with this much memory,
+// in bytes; 0 means unknown.
+func pickModel(found []*hub.Model, memory int64) *hub.Model {
+	most := memory / 2
+	if memory == 0 {
+		most = unknownMemory
+	}
+	slices.SortStableFunc(found, func(a, b *hub.Model) int { return b.Modified.Compare(a.Modified) })
+	for _, m := range found {
+		if m.Bytes <= most && model.Inspect(m.Path).Err == nil {
+			return m
+		}
+	}
+	return nil
+}
+
+// modelOrCached does what modelDir does, but without --model it prefers a suitable model of the
+// cache to a generated model. origin then explains the choice, for printing after the model's
+// name.
+func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
+	if f.Model == "" {
+		if m := cachedModel(); m != nil {
+			return m.Path, fmt.Sprintf(" (no --model given: using %v from the Hugging Face cache; coppice models lists others)", m.Ref), func() {}, nil
+		}
+		origin = " (no --model given: the weights are random, the text means nothing; for a real one: coppice pull " + exampleModel + ")"
+	}
+	dir, remove, err = f.modelDir(ctx)
+	return dir, origin, remove, err
+}
+
+// makeModelCmd is coppice make-model.
+type makeModelCmd struct {
+	Path   string       `arg:"" type:"path" help:"Directory to write; it is made if missing. With --gguf: the file."`
+	Preset model.Preset `default:"demo" help:"Size: nano (for tests), demo, mini (widths of 256, for K types), tiny (13M parameters), small (100M) or half (450M)."`
+	Arch   model.Arch   `default:"llama" help:"Family: llama, mistral, qwen2 or qwen3."`
+	GGUF   *gguf.Type   `name:"gguf" placeholder:"TYPE" help:"Write a GGUF file with matrices of this type: F32, F16, BF16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q4_K, Q5_K, Q6_K, IQ4_NL or MXFP4."`
+	Seed   uint64       `default:"1" help:"Seed of the weights: the same seed gives the same bits on every machine."`
+}
+
+// Run is called by kong.
+func (c *makeModelCmd) Run() error {
+	spec := model.Spec{Preset: c.Preset, Arch: c.Arch, Seed: c.Seed}
+	var err error
+	if c.GGUF != nil {
+		err = model.GenerateGGUF(c.Path, spec, *c.GGUF)
+	} else {
+		err = model.Generate(c.Path, spec)
+	}
+	if err != nil {
+		return err
+	}
+	m, err := model.Open(c.Path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	cfg := m.Config()
+	fmt.Fprintf(terminal.Err(), "coppice: wrote %s: %s, %d layers of %d, vocabulary %d, id %s\n",
+		c.Path, cfg.Architecture, cfg.Layers, cfg.Hidden, cfg.Vocab, m.ID())
+	return nil
 }

@@ -127,7 +127,7 @@ func TestNoPasswordIsTold(t *testing.T) {
 		if _, err := (&routeCmd{Worker: strings.Split(at, ",")}).workers(nil); err == nil || told(err) {
 			t.Errorf("--worker %q: %v", at, err)
 		}
-		if _, err := newServerClient(at+":x", ""); err == nil || told(err) {
+		if _, err := (&askFlags{URL: at + ":x"}).client(); err == nil || told(err) {
 			t.Errorf("--url %q: %v", at, err)
 		}
 	}

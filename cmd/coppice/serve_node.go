@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
@@ -169,4 +171,23 @@ func (c *serveCmd) defaultMaxTokens(info engine.Info) int {
 		return info.MaxPositions
 	}
 	return c.DefaultMaxTokens
+}
+
+// tokenizerInfo makes the answer of /tokenizer_info for the model at path.
+func tokenizerInfo(path string) ([]byte, error) {
+	if model.IsGGUF(path) {
+		words, err := model.GGUFWords(path)
+		if err != nil {
+			return nil, err
+		}
+		return server.TokenizerInfo(words["tokenizer_config.json"], "")
+	}
+	var files [2][]byte
+	for i, name := range []string{"tokenizer_config.json", "chat_template.jinja"} {
+		var err error
+		if files[i], err = os.ReadFile(filepath.Join(path, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+	}
+	return server.TokenizerInfo(files[0], string(files[1]))
 }

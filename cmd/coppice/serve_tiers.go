@@ -8,8 +8,13 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // tierFlags configure the tiers below the device.
@@ -91,4 +96,41 @@ func (d sizedDir) String() string {
 		return ""
 	}
 	return d.dir + ":" + d.size.String()
+}
+
+// sealFile is a flag for a file of secrets that seal KV.
+type sealFile struct {
+	path   string
+	sealer *mempool.Sealer
+}
+
+// UnmarshalText reads the file with this name.
+func (f *sealFile) UnmarshalText(text []byte) error {
+	s, err := stores.ReadKey(string(text))
+	if err == nil {
+		*f = sealFile{string(text), s}
+	}
+	return err
+}
+
+func (f sealFile) String() string { return f.path }
+
+// cacheFlags configure eviction from the prefix cache.
+type cacheFlags struct {
+	Eviction radixcache.Policy `default:"lru" help:"Eviction policy of the prefix cache: ${evictions}."`
+	SLRUHits int               `name:"slru-hits" default:"1" help:"With --eviction slru: a prefix with this many reuses is evicted after all prefixes with fewer."`
+	CacheTTL time.Duration     `name:"cache-ttl" default:"0s" help:"Drop cached KV that no request has used for this long. Default: never; only a full pool evicts."`
+}
+
+// set sets the flags and the tenants' quotas in a configuration. A tenant's quota covers
+// the namespace of its requests without a cache_salt.
+func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]cacheQuota) {
+	c.Eviction, c.SLRUHits, c.CacheTTL = f.Eviction, f.SLRUHits, f.CacheTTL
+	if len(quotas) > 0 {
+		c.Quotas, c.MinQuotas = map[kv.Namespace]int{}, map[kv.Namespace]int{}
+	}
+	for tenant, q := range quotas {
+		ns := openai.Namespace(tenant, "")
+		c.Quotas[ns], c.MinQuotas[ns] = q.most, q.least
+	}
 }

@@ -27,8 +27,7 @@ type servingCmd struct {
 	StepTokens int                 `name:"step-tokens" default:"2048" min:"1" help:"Tokens per step."`
 	MaxRunning int                 `name:"max-running" default:"256" min:"1" help:"Most running requests."`
 	Inflight   int                 `default:"1" min:"1" help:"Plans in flight."`
-	JSON       bool                `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
-	Markdown   bool                `xor:"format" help:"Print the table in Markdown."`
+	tableFlags
 }
 
 // Run is called by kong.
@@ -124,4 +123,23 @@ func level(text string) (bench.ServingLevel, error) {
 		return bench.ServingLevel{}, fmt.Errorf("--levels: %q, want low, saturating, overload, or percent above 0 and at most 1000", text)
 	}
 	return bench.ServingLevel{Name: text + " %", Share: percent / 100}, nil
+}
+
+// schedCmd is coppice bench sched; see bench.PlaySched.
+type schedCmd struct {
+	bench.SchedConfig
+	Policy scheduler.Policy `default:"lpm" help:"Order of waiting requests: ${policies}."`
+	Seed   uint64           `default:"7" help:"Seed of the prompts."`
+	JSON   bool             `name:"json" help:"Print one JSON object instead of the table."`
+}
+
+// Run is called by kong.
+func (c *schedCmd) Run(ctx context.Context) error {
+	cfg := c.SchedConfig
+	cfg.Policy, cfg.Seed = c.Policy, c.Seed
+	heading := fmt.Sprintf("%d running and %d waiting requests of %d + %d tokens under %v, pages of %d tokens, %d plans at a time",
+		c.Rows, c.Queue, c.PromptTokens, c.OutputTokens, c.Policy, c.PageTokens, c.Inflight)
+	return report(cfg.Steps(), "requests", heading, c.JSON, false, func(progress func()) (*bench.SchedSummary, error) {
+		return bench.PlaySched(ctx, cfg, progress)
+	})
 }

@@ -29,8 +29,7 @@ type simFleetCmd struct {
 	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"Time at which the first worker restarts with an empty cache; its requests are sent again. 0: never."`
 	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, for example itl=0.05;backlog=0. Default: the router's."`
 	Time       bool               `help:"Also time the choices. This column differs from run to run."`
-	JSON       bool               `name:"json" xor:"format" help:"Print one JSON object instead of the table."`
-	Markdown   bool               `xor:"format" help:"Print the table in Markdown."`
+	tableFlags
 }
 
 // Run is called by kong.

@@ -1,6 +1,10 @@
 package main
 
-import "syscall"
+import (
+	"math"
+	"os"
+	"syscall"
+)
 
 // clockSync reports whether the kernel considers its clock synchronised: "yes", "no" or "unknown".
 func clockSync() string {
@@ -13,4 +17,14 @@ func clockSync() string {
 		return "no"
 	}
 	return "yes"
+}
+
+// readMemory returns the memory of this machine and of this process's control group.
+func readMemory() memory {
+	m := memoryOf(os.DirFS("/"))
+	var info syscall.Sysinfo_t
+	if err := syscall.Sysinfo(&info); err == nil {
+		m.Total = int64(min(uint64(info.Totalram)*uint64(info.Unit), math.MaxInt64))
+	}
+	return m
 }

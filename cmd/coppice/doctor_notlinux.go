@@ -1,6 +1,0 @@
-//go:build !linux
-
-package main
-
-// clockSync returns "unknown".
-func clockSync() string { return "unknown" }
