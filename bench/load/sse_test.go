@@ -11,65 +11,58 @@ import (
 	"time"
 )
 
-type plainEvent struct{ name, data string }
-
 // plainEvents applies the standard's algorithm to the whole text at once.
-func plainEvents(text string) []plainEvent {
+func plainEvents(text string) []string {
 	text = strings.TrimPrefix(text, "\ufeff")
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "\r\n", "\n"), "\r", "\n")
 	lines := strings.Split(text, "\n")
-	var all []plainEvent
-	var data []string
-	name := ""
+	var all, data []string
 	for _, line := range lines[:len(lines)-1] { // the last line is not ended
 		if line == "" {
 			if data != nil {
-				all = append(all, plainEvent{name, strings.Join(data, "\n")})
+				all = append(all, strings.Join(data, "\n"))
 			}
-			name, data = "", nil
+			data = nil
 			continue
 		}
 		field, value, _ := strings.Cut(line, ":")
 		value = strings.TrimPrefix(value, " ")
-		switch field {
-		case "data":
+		if field == "data" {
 			data = append(data, value)
-		case "event":
-			name = value
 		}
 	}
 	return all
 }
 
-func readEvents(r io.Reader) ([]plainEvent, error) {
-	var all []plainEvent
+func readEvents(r io.Reader) ([]string, error) {
+	var all []string
 	e := NewEventReader(r, func() time.Time { return time.Time{} })
 	for {
 		event, err := e.Next()
 		if err != nil {
 			return all, err
 		}
-		all = append(all, plainEvent{string(event.Name), string(event.Data)})
+		all = append(all, string(event.Data))
 	}
 }
 
 func TestEvents(t *testing.T) {
 	for _, tc := range []struct {
 		text string
-		want []plainEvent
+		want []string
 	}{
-		{"data: a\n\ndata: b\n\n", []plainEvent{{"", "a"}, {"", "b"}}},
-		{"data: a\r\n\r\ndata: b\r\n\r\n", []plainEvent{{"", "a"}, {"", "b"}}},
-		{"data: a\r\ndata: b\r\nevent: x\r\n\r\n", []plainEvent{{"x", "a\nb"}}},
-		{"data: a\r\rdata: b\r\r", []plainEvent{{"", "a"}, {"", "b"}}},
-		{"data: a\ndata: b\ndata\ndata:  c\n\n", []plainEvent{{"", "a\nb\n\n c"}}},
-		{": ping\n\n:\n\ndata:x\n: inside\ndata:y\n\n", []plainEvent{{"", "x\ny"}}},
-		{"event: error\nid: 7\nretry: 10\ndata: {}\n\ndata: 1\n\n", []plainEvent{{"error", "{}"}, {"", "1"}}},
-		{"event: lonely\n\ndata: 1\n\n", []plainEvent{{"", "1"}}},
-		{"\ufeffdata: 1\n\n\ufeffdata: 2\n\n", []plainEvent{{"", "1"}}},
-		{"data: whole\n\ndata: broken off\n", []plainEvent{{"", "whole"}}},
-		{"data: [DONE]\n\n", []plainEvent{{"", "[DONE]"}}},
-		{"data\n\n", []plainEvent{{"", ""}}},
+		{"data: a\n\ndata: b\n\n", []string{"a", "b"}},
+		{"data: a\r\n\r\ndata: b\r\n\r\n", []string{"a", "b"}},
+		{"data: a\r\ndata: b\r\nevent: x\r\n\r\n", []string{"a\nb"}},
+		{"data: a\r\rdata: b\r\r", []string{"a", "b"}},
+		{"data: a\ndata: b\ndata\ndata:  c\n\n", []string{"a\nb\n\n c"}},
+		{": ping\n\n:\n\ndata:x\n: inside\ndata:y\n\n", []string{"x\ny"}},
+		{"event: error\nid: 7\nretry: 10\ndata: {}\n\ndata: 1\n\n", []string{"{}", "1"}},
+		{"event: lonely\n\ndata: 1\n\n", []string{"1"}},
+		{"\ufeffdata: 1\n\n\ufeffdata: 2\n\n", []string{"1"}},
+		{"data: whole\n\ndata: broken off\n", []string{"whole"}},
+		{"data: [DONE]\n\n", []string{"[DONE]"}},
+		{"data\n\n", []string{""}},
 		{"", nil},
 	} {
 		if want := plainEvents(tc.text); !reflect.DeepEqual(want, tc.want) {
@@ -149,7 +142,7 @@ func TestEventsAreBounded(t *testing.T) {
 	if _, err := readEvents(strings.NewReader(strings.Repeat(line, 17) + "\n")); !errors.Is(err, ErrEventTooLong) {
 		t.Errorf("17 MiB in one event: %v", err)
 	}
-	if got, err := readEvents(strings.NewReader(strings.Repeat(line, 15) + "\n")); err != io.EOF || len(got) != 1 || len(got[0].data) != 15<<20+14 {
+	if got, err := readEvents(strings.NewReader(strings.Repeat(line, 15) + "\n")); err != io.EOF || len(got) != 1 || len(got[0]) != 15<<20+14 {
 		t.Errorf("15 MiB in one event: %d events, %v", len(got), err)
 	}
 	if _, err := readEvents(still{}); err != io.ErrNoProgress {
