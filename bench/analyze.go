@@ -1,10 +1,10 @@
 package bench
 
 import (
-	"errors"
-	"fmt"
 	"math/bits"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // AnalyzeConfig sizes an [Analyze]. The zero value works.
@@ -107,17 +107,12 @@ func Analyze(s *Sequences, cfg AnalyzeConfig) (*Analysis, error) {
 }
 
 func (cfg *AnalyzeConfig) validate(s *Sequences) error {
-	var errs []error
-	if cfg.BlockTokens < 1 || cfg.BlockTokens > MaxRequestTokens || cfg.BlockTokens%s.GrainTokens != 0 {
-		errs = append(errs, fmt.Errorf("bench: BlockTokens is %d, want a multiple of %d, the block size of the trace, up to %d", cfg.BlockTokens, s.GrainTokens, MaxRequestTokens))
-	}
-	if cfg.PoolTokens < 0 || cfg.Workers < 0 {
-		errs = append(errs, fmt.Errorf("bench: PoolTokens is %d and Workers %d, want 0 (unknown) or more", cfg.PoolTokens, cfg.Workers))
-	}
-	if s.Requests() == 0 {
-		errs = append(errs, errors.New("bench: the trace has no requests"))
-	}
-	return errors.Join(errs...)
+	faults := bounds.Faults{Owner: "bench: "}
+	faults.If(cfg.BlockTokens < 1 || cfg.BlockTokens > MaxRequestTokens || cfg.BlockTokens%s.GrainTokens != 0,
+		"BlockTokens is %d, want a multiple of %d, the block size of the trace, up to %d", cfg.BlockTokens, s.GrainTokens, MaxRequestTokens)
+	faults.If(cfg.PoolTokens < 0 || cfg.Workers < 0, "PoolTokens is %d and Workers %d, want 0 (unknown) or more", cfg.PoolTokens, cfg.Workers)
+	faults.If(s.Requests() == 0, "the trace has no requests")
+	return faults.Err()
 }
 
 // blockSizes returns the block sizes to compare, ascending and without duplicates: asked, the size

@@ -34,20 +34,16 @@ func (c EngineConfig) withDefaults() EngineConfig { return bounds.Fill(c) }
 var engineBatches = [...]int{1, 4, 16}
 
 func (c EngineConfig) validate(info engine.Info) error {
-	errs := []error{bounds.Check("bench", c)}
-	check := func(ok bool, format string, args ...any) {
-		if !ok {
-			errs = append(errs, fmt.Errorf("bench: "+format, args...))
-		}
-	}
+	faults := bounds.Faults{Owner: "bench: "}
+	faults.Add(bounds.Check("bench", c))
 	const most = 16
-	check(c.PromptTokens <= info.MaxTokens, "PromptTokens is %d, want at most the backend's %d a batch", c.PromptTokens, info.MaxTokens)
-	check(info.MaxRows >= most && info.MaxSlots >= most, "the backend takes %d rows and %d slots, want %d", info.MaxRows, info.MaxSlots, most)
+	faults.If(c.PromptTokens > info.MaxTokens, "PromptTokens is %d, want at most the backend's %d a batch", c.PromptTokens, info.MaxTokens)
+	faults.If(info.MaxRows < most || info.MaxSlots < most, "the backend takes %d rows and %d slots, want %d", info.MaxRows, info.MaxSlots, most)
 	need := max(kv.CeilPages(c.PromptTokens, info.PageTokens), most*kv.CeilPages(enginePrompt+c.OutputTokens, info.PageTokens))
-	check(info.NumPages >= need, "the backend has %d pages, want %d", info.NumPages, need)
-	check(max(c.PromptTokens, enginePrompt+c.OutputTokens) <= info.MaxPositions, "%d and %d tokens, the model has %d positions",
+	faults.If(info.NumPages < need, "the backend has %d pages, want %d", info.NumPages, need)
+	faults.If(max(c.PromptTokens, enginePrompt+c.OutputTokens) > info.MaxPositions, "%d and %d tokens, the model has %d positions",
 		c.PromptTokens, enginePrompt+c.OutputTokens, info.MaxPositions)
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // enginePrompt is the number of prompt tokens before the first decoded token.

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -52,14 +51,13 @@ func (c IndexConfig) sharded() kvindex.ShardedConfig {
 
 // validate reports all faults at once, by field and value.
 func (c IndexConfig) validate(t *Trace) error {
-	errs := []error{bounds.Check("bench", c), c.sharded().Validate()}
-	if !indexKinds.Has(c.Kind) {
-		errs = append(errs, fmt.Errorf("bench: Kind is %v, want %s", c.Kind, indexKinds.Names()))
-	}
+	faults := bounds.Faults{Owner: "bench: "}
+	faults.Add(bounds.Check("bench", c), c.sharded().Validate())
+	faults.If(!indexKinds.Has(c.Kind), "Kind is %v, want %s", c.Kind, indexKinds.Names())
 	if t.Requests() == 0 {
-		errs = append(errs, errors.New("bench: the trace has no requests, nothing can be measured"))
+		faults.Add(errNoRequests)
 	}
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // Steps returns how often a [PlayIndex] of this configuration calls progress.

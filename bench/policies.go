@@ -2,14 +2,15 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math"
 	"runtime"
+	"strings"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -40,20 +41,19 @@ func (c PolicyConfig) withDefaults() PolicyConfig {
 
 // validate reports all faults at once, by field and value.
 func (c PolicyConfig) validate(traces []NamedTrace) error {
-	errs := []error{RadixConfig{PageTokens: c.PageTokens}.cache().Validate()}
+	faults := bounds.Faults{Owner: "bench: "}
+	faults.Add(RadixConfig{PageTokens: c.PageTokens}.cache().Validate())
 	for _, name := range c.Policies {
 		_, err := policyNamed(name)
-		errs = append(errs, err)
+		faults.Add(err)
 	}
 	for _, share := range c.Shares {
-		if !(share > 0 && share <= 1) {
-			errs = append(errs, fmt.Errorf("bench: Shares has %v, want shares of the working set above 0, at most 1", share))
-		}
+		faults.If(!(share > 0 && share <= 1), "Shares has %v, want shares of the working set above 0, at most 1", share)
 	}
-	if len(c.Policies)*len(c.Shares)*len(traces) == 0 {
-		errs = append(errs, fmt.Errorf("bench: %d policies on %d traces at %d capacities: nothing to compare", len(c.Policies), len(traces), len(c.Shares)))
-	}
-	return errors.Join(append(errs, validateScales(traces))...)
+	faults.If(len(c.Policies)*len(c.Shares)*len(traces) == 0,
+		"%d policies on %d traces at %d capacities: nothing to compare", len(c.Policies), len(traces), len(c.Shares))
+	faults.Add(validateScales(traces))
+	return faults.Err()
 }
 
 func validateScales(traces []NamedTrace) error {
@@ -304,4 +304,36 @@ func replayPolicy(ctx context.Context, t *Trace, cfg RadixConfig) (matched int, 
 		return 0, err
 	}
 	return r.matched, nil
+}
+
+// Rows returns a header and a row for each trace and capacity. The name of a trace is
+// in its first row only.
+func (table *PolicyTable) Rows() (_ [][]string, legend string) {
+	rows := [][]string{append([]string{"trace", "room", "tokens", "best"}, table.Policies...)}
+	for _, t := range table.Traces {
+		name := t.Name
+		for _, c := range t.Capacities {
+			row := []string{
+				name, fmt.Sprintf("%.3g %%", 100*c.Share), fmt.Sprint(c.CapacityTokens),
+				fmt.Sprintf("%d (%.2f %%)", c.ClairvoyantTokens, 100*c.ClairvoyantRate),
+			}
+			for _, r := range c.Policies {
+				row = append(row, fmt.Sprintf("%d (%.2f %%)", r.SavedTokens, 100*r.OfBest))
+			}
+			rows, name = append(rows, row), ""
+		}
+	}
+	return rows, table.legend()
+}
+
+// legend explains the columns and gives the sizes of the traces.
+func (table *PolicyTable) legend() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "Pages of %d tokens. room: share of the working set that the cache may hold, and the same in tokens,\n", table.PageTokens)
+	b.WriteString("at least the longest request. best: tokens that clairvoyant eviction saves, and their share of all\n")
+	b.WriteString("tokens (the hit rate). Policies: tokens saved, and their share of the best.\n")
+	for _, t := range table.Traces {
+		fmt.Fprintf(&b, "\n%v; with room for all %d are saved.", &t.TraceSizes, t.IdealTokens)
+	}
+	return b.String()
 }

@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -102,14 +101,11 @@ func (c ServingConfig) withDefaults() (ServingConfig, error) {
 // validate reports all faults at once, by field and value. The scheduler and the
 // backend validate their own configurations.
 func (c ServingConfig) validate() error {
-	errs := []error{bounds.Check("bench", c)}
-	if c.KVTokens < c.PageTokens {
-		errs = append(errs, fmt.Errorf("bench: KVTokens is %d in pages of %d, want at least one page", c.KVTokens, c.PageTokens))
-	}
-	if (c.Clients > 0) == (c.Rate != 0) {
-		errs = append(errs, fmt.Errorf("bench: Rate is %v and Clients is %d, want one of them above 0", c.Rate, c.Clients))
-	}
-	return errors.Join(errs...)
+	faults := bounds.Faults{Owner: "bench: "}
+	faults.Add(bounds.Check("bench", c))
+	faults.If(c.KVTokens < c.PageTokens, "KVTokens is %d in pages of %d, want at least one page", c.KVTokens, c.PageTokens)
+	faults.If((c.Clients > 0) == (c.Rate != 0), "Rate is %v and Clients is %d, want one of them above 0", c.Rate, c.Clients)
+	return faults.Err()
 }
 
 // backend returns the configuration of the simulated device.

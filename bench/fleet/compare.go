@@ -2,7 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -53,16 +52,14 @@ func (c CompareConfig) withDefaults() CompareConfig {
 }
 
 func (c *CompareConfig) validate() error {
-	errs := []error{bounds.Check("fleet", c)}
+	faults := bounds.Faults{Owner: "fleet: "}
+	faults.Add(bounds.Check("fleet", c))
 	for _, w := range c.Workers {
-		if w < 1 || w > MaxWorkers {
-			errs = append(errs, fmt.Errorf("fleet: %d workers, want 1 to %d", w, MaxWorkers))
-		}
+		faults.If(w < 1 || w > MaxWorkers, "%d workers, want 1 to %d", w, MaxWorkers)
 	}
-	if len(c.Sources)*len(c.Workers)*len(c.Policies) == 0 {
-		errs = append(errs, fmt.Errorf("fleet: %d traces, %d sizes, %d policies: nothing to compare", len(c.Sources), len(c.Workers), len(c.Policies)))
-	}
-	return errors.Join(errs...)
+	faults.If(len(c.Sources)*len(c.Workers)*len(c.Policies) == 0,
+		"%d traces, %d sizes, %d policies: nothing to compare", len(c.Sources), len(c.Workers), len(c.Policies))
+	return faults.Err()
 }
 
 // Steps returns how often Compare calls progress: once for each capacity and once for each run.

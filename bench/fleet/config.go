@@ -1,8 +1,6 @@
 package fleet
 
 import (
-	"errors"
-	"fmt"
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -75,24 +73,15 @@ func (c Config) WithDefaults() (Config, error) {
 // Validate reports all faults at once, by field and value. Workers validate their own
 // sizes, and the router validates the weights.
 func (c *Config) Validate() error {
-	errs := []error{bounds.Check("fleet", c)}
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf("fleet: "+format, args...)) }
-	if c.Buckets < 0 || c.Buckets > c.Workers {
-		bad("Buckets is %d, want 1 for each of %d workers at most, or 0 for none", c.Buckets, c.Workers)
-	}
-	if !kinds.Has(c.Kind) {
-		bad("Kind is %v, want %v", c.Kind, kinds.Names())
-	}
-	if (c.Rate > 0) == (c.Clients > 0) {
-		bad("Clients is %d and Rate %v, want one of them above 0", c.Clients, c.Rate)
-	}
-	if c.KVTokens < 2*BlockTokens {
-		bad("KVTokens is %d, want at least %d", c.KVTokens, 2*BlockTokens)
-	}
-	if c.Kind == Mocker && c.StepTokens < c.MaxRunning {
-		bad("StepTokens is %d, want at least MaxRunning, %d: each decoding request takes a token", c.StepTokens, c.MaxRunning)
-	}
-	return errors.Join(errs...)
+	faults := bounds.Faults{Owner: "fleet: "}
+	faults.Add(bounds.Check("fleet", c))
+	faults.If(c.Buckets < 0 || c.Buckets > c.Workers, "Buckets is %d, want 1 for each of %d workers at most, or 0 for none", c.Buckets, c.Workers)
+	faults.If(!kinds.Has(c.Kind), "Kind is %v, want %v", c.Kind, kinds.Names())
+	faults.If((c.Rate > 0) == (c.Clients > 0), "Clients is %d and Rate %v, want one of them above 0", c.Clients, c.Rate)
+	faults.If(c.KVTokens < 2*BlockTokens, "KVTokens is %d, want at least %d", c.KVTokens, 2*BlockTokens)
+	faults.If(c.Kind == Mocker && c.StepTokens < c.MaxRunning,
+		"StepTokens is %d, want at least MaxRunning, %d: each decoding request takes a token", c.StepTokens, c.MaxRunning)
+	return faults.Err()
 }
 
 // believed returns the router's cost model of a worker's steps, computed from the profile of the

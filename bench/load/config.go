@@ -1,8 +1,6 @@
 package load
 
 import (
-	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -46,38 +44,27 @@ func (c Config) WithDefaults() Config {
 
 // Validate reports all faults at once, for a run with data set d.
 func (c *Config) Validate(d Dataset) error {
-	errs := []error{bounds.Check("load", c)}
-	fail := func(format string, args ...any) { errs = append(errs, fmt.Errorf("load: "+format, args...)) }
+	faults := bounds.Faults{Owner: "load: "}
+	faults.Add(bounds.Check("load", c))
 	ways := 0
 	for _, on := range []bool{c.Concurrency != 0, c.Arrivals != nil, c.Timed} {
 		if on {
 			ways++
 		}
 	}
-	if ways != 1 {
-		fail("%d of Concurrency, Arrivals and Timed are set, want one", ways)
-	}
-	if c.MaxConcurrency > 0 && c.Concurrency > 0 {
-		fail("MaxConcurrency is %d, want 0 in a closed loop", c.MaxConcurrency)
-	}
-	if c.Warmup > 0 && c.WarmupSet == nil {
-		fail("Warmup is %d, want a WarmupSet", c.Warmup)
-	}
-	if c.Requests == 0 && c.Duration == 0 && d.Sessions() == 0 {
-		fail("the data set has no end: want Requests or Duration")
-	}
+	faults.If(ways != 1, "%d of Concurrency, Arrivals and Timed are set, want one", ways)
+	faults.If(c.MaxConcurrency > 0 && c.Concurrency > 0, "MaxConcurrency is %d, want 0 in a closed loop", c.MaxConcurrency)
+	faults.If(c.Warmup > 0 && c.WarmupSet == nil, "Warmup is %d, want a WarmupSet", c.Warmup)
+	faults.If(c.Requests == 0 && c.Duration == 0 && d.Sessions() == 0, "the data set has no end: want Requests or Duration")
 	for _, p := range c.Percentiles {
-		if !(p > 0 && p <= 100) {
-			fail("a percentile is %v, want more than 0 and at most 100", p)
-		}
+		faults.If(!(p > 0 && p <= 100), "a percentile is %v, want more than 0 and at most 100", p)
 	}
-	if sorted := slices.Sorted(slices.Values(c.Percentiles)); len(slices.Compact(sorted)) != len(c.Percentiles) {
-		fail("a percentile appears twice in %v", c.Percentiles)
-	}
+	sorted := slices.Sorted(slices.Values(c.Percentiles))
+	faults.If(len(slices.Compact(sorted)) != len(c.Percentiles), "a percentile appears twice in %v", c.Percentiles)
 	if a := c.Arrivals; a != nil {
-		errs = append(errs, a.validate(c.Duration, c.sessions(d)))
+		faults.Add(a.validate(c.Duration, c.sessions(d)))
 	}
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // sessions returns the number of sessions that an open loop plans for data set d: enough for

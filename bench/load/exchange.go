@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -236,4 +237,12 @@ func (sc *scratch) take(at, last time.Time, keep bool) time.Time {
 		s.gaps = append(s.gaps, at.Sub(last))
 	}
 	return at
+}
+
+// readChunk parses the data of an event into c, reusing the memory of the chunk before.
+func readChunk(c *openai.Chunk, data []byte) error {
+	if err := c.Read(data); err != nil {
+		return fmt.Errorf("a chunk that is not of the OpenAI API: %w: %s", err, terminal.Quote(data))
+	}
+	return nil
 }

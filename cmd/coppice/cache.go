@@ -11,6 +11,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -246,17 +247,11 @@ func (c *cacheVerifyCmd) Run() error {
 		damaged += len(all[i].Damaged)
 		unreadable += len(all[i].Unreadable)
 	}
-	var errs []error
-	if closed > 0 {
-		errs = append(errs, fmt.Errorf("%d directories can't be read, for the reasons above", closed))
-	}
-	if damaged > 0 {
-		errs = append(errs, fmt.Errorf("%d records are damaged; coppice cache prune removes them", damaged))
-	}
-	if unreadable > 0 {
-		errs = append(errs, fmt.Errorf("%d records can't be read, for the reasons above; they may be intact", unreadable))
-	}
-	return errors.Join(errs...)
+	var faults bounds.Faults
+	faults.If(closed > 0, "%d directories can't be read, for the reasons above", closed)
+	faults.If(damaged > 0, "%d records are damaged; coppice cache prune removes them", damaged)
+	faults.If(unreadable > 0, "%d records can't be read, for the reasons above; they may be intact", unreadable)
+	return faults.Err()
 }
 
 // cachePruneCmd is coppice cache prune.

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/replica"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/openai"
@@ -25,18 +26,12 @@ import (
 // check reports the faults that kong does not find. It refuses zeros that the gateway would
 // take for its defaults.
 func (c *routeCmd) check() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := checkAddr(c.Addr); err != nil {
-		errs = append(errs, err)
-	}
-	if err := c.serverFlags.check(); err != nil {
-		errs = append(errs, err)
-	}
-	if strings.ContainsFunc(c.WorkerKey, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		bad("--worker-key has characters that a header can't carry")
-	}
-	return errors.Join(append(errs, c.poolFlags.check(&c.settings))...)
+	var faults bounds.Faults
+	faults.Add(checkAddr(c.Addr), c.serverFlags.check())
+	bad := func(r rune) bool { return r <= ' ' || r >= 0x7f }
+	faults.If(strings.ContainsFunc(c.WorkerKey, bad), "--worker-key has characters that a header can't carry")
+	faults.Add(c.poolFlags.check(&c.settings))
+	return faults.Err()
 }
 
 // gateway returns the gateway's configuration from the flags and the contents of the
@@ -154,15 +149,16 @@ func plainNamespace(_, salt string) kv.Namespace { return kv.Namespace{Salt: sal
 func (c *routeCmd) weights() (router.Weights, error) {
 	w := router.DefaultWeights()
 	w.Temperature = c.Temperature
-	var errs []error
+	var faults bounds.Faults
 	for _, name := range slices.Sorted(maps.Keys(c.Weight)) {
 		err := w.Set(name, c.Weight[name])
 		if used := c.Policy.WeightNames(); err == nil && !slices.Contains(used, strings.ToLower(name)) {
 			err = fmt.Errorf("policy %v has no weight %s; its weights are %s", c.Policy, name, strings.Join(used, ", "))
 		}
-		errs = append(errs, err)
+		faults.Add(err)
 	}
-	if err := errors.Join(append(errs, w.Validate())...); err != nil {
+	faults.Add(w.Validate())
+	if err := faults.Err(); err != nil {
 		return w, fmt.Errorf("--weight: %w", err)
 	}
 	return w, nil

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -27,18 +28,11 @@ type poolFlags struct {
 
 // check reports combinations of flags that are not allowed.
 func (f *poolFlags) check(s *settings) error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if f.Pools != "" && f.Buckets != 0 {
-		bad("--pools and --buckets exclude each other: give one of them")
-	}
-	if s.given("stage") && f.Buckets == 0 {
-		bad("--stage needs --buckets, the number of buckets")
-	}
-	if (f.DefaultTTFT != nil || f.DefaultITL != nil) && f.Pools == "" {
-		bad("--default-ttft-ms and --default-itl-ms need --pools: only pools have targets")
-	}
-	return errors.Join(errs...)
+	var faults bounds.Faults
+	faults.If(f.Pools != "" && f.Buckets != 0, "--pools and --buckets exclude each other: give one of them")
+	faults.If(s.given("stage") && f.Buckets == 0, "--stage needs --buckets, the number of buckets")
+	faults.If((f.DefaultTTFT != nil || f.DefaultITL != nil) && f.Pools == "", "--default-ttft-ms and --default-itl-ms need --pools: only pools have targets")
+	return faults.Err()
 }
 
 // maxPoolsFile bounds a file of pools, in bytes.

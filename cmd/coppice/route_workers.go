@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/gateway"
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // givenWorker is a worker with the place where it is configured, for error messages.
@@ -39,65 +40,56 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 		}
 	}
 	var all []gateway.Worker
-	var errs []error
+	var faults bounds.Faults
 	urls, names := map[string]string{}, map[string]string{}
 	for i := range given {
 		w := &given[i]
-		if err := w.check(c.ports); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", w.by, err))
-		}
-		if other := urls[w.URL]; other != "" {
-			errs = append(errs, fmt.Errorf("%s: it is given twice, first by %s", w.by, other))
-		} else if other := names[w.Name]; other != "" && w.Name != "" {
-			errs = append(errs, fmt.Errorf("%s: its \"name\" is also that of %s; names must be unique", w.by, other))
-		}
+		err := w.check(c.ports)
+		faults.If(err != nil, "%s: %w", w.by, err)
+		first, namesake := urls[w.URL], names[w.Name]
+		faults.If(first != "", "%s: it is given twice, first by %s", w.by, first)
+		faults.If(first == "" && namesake != "" && w.Name != "", "%s: its \"name\" is also that of %s; names must be unique", w.by, namesake)
 		urls[w.URL], names[w.Name] = w.by, w.by
 		all = append(all, w.Worker)
 	}
-	return all, errors.Join(errs...)
+	return all, faults.Err()
 }
 
 // check reports all faults of a worker. If ports is not nil, all workers publish at these ports,
 // and check first sets the addresses of this worker's events.
 func (w *givenWorker) check(ports *eventurl.ZMQ) error {
+	var faults bounds.Faults
 	u, err := parseURL(w.URL)
-	errs := []error{err}
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err == nil && ports != nil && w.Events == "" {
+	if faults.Add(err); err == nil && ports != nil && w.Events == "" {
 		w.publishesAt(u.Hostname(), ports)
 	}
 	if w.Name != "" {
-		errs = append(errs, card.CheckName(w.Name))
+		faults.Add(card.CheckName(w.Name))
 	}
 	if w.Pool != "" {
-		errs = append(errs, card.CheckPool(w.Pool))
+		faults.Add(card.CheckPool(w.Pool))
 	}
-	if w.PoolTokens < 0 || w.MaxRunning < 0 {
-		bad("\"pool_tokens\" is %d and \"max_running\" %d, want 0 (unknown) or more", w.PoolTokens, w.MaxRunning)
-	}
+	faults.If(w.PoolTokens < 0 || w.MaxRunning < 0, `"pool_tokens" is %d and "max_running" %d, want 0 (unknown) or more`, w.PoolTokens, w.MaxRunning)
 	if w.Ranks < 0 || w.Ranks > 1024 {
-		bad("\"ranks\" is %d, want 1 to 1024", w.Ranks)
-		return errors.Join(errs...)
+		faults.If(true, `"ranks" is %d, want 1 to 1024`, w.Ranks)
+		return faults.Err()
 	}
-	if w.Replay != "" && (w.Events == "" || w.Events == "none") {
-		bad("\"replay\" needs \"events\"")
-	}
+	events := w.Events != "" && w.Events != "none"
+	faults.If(w.Replay != "" && !events, `"replay" needs "events"`)
 	host, first := "", 0
-	if w.Events != "" && w.Events != "none" {
-		if host, first, err = socketPorts(w.Events, w.Ranks); err != nil {
-			bad("\"events\" %w, or none", err)
-		}
+	if events {
+		host, first, err = socketPorts(w.Events, w.Ranks)
+		faults.If(err != nil, `"events" %w, or none`, err)
 	}
 	if w.Replay != "" {
 		other, replay, err := socketPorts(w.Replay, w.Ranks)
-		if err != nil {
-			bad("\"replay\" %w", err)
-		} else if ranks := max(w.Ranks, 1); other == host && max(first, replay)-min(first, replay) < ranks {
-			bad("its ranks need one port each: those for events, %d to %d, and those for replays, %d to %d, overlap; choose ports further apart",
-				first, first+ranks-1, replay, replay+ranks-1)
-		}
+		faults.If(err != nil, `"replay" %w`, err)
+		ranks := max(w.Ranks, 1)
+		faults.If(err == nil && other == host && max(first, replay)-min(first, replay) < ranks,
+			"its ranks need one port each: those for events, %d to %d, and those for replays, %d to %d, overlap; choose ports further apart",
+			first, first+ranks-1, replay, replay+ranks-1)
 	}
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // publishesAt sets the addresses of the worker's events to these ports of its host, except

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -152,35 +153,21 @@ const maxChoices = 128
 
 // check reports faults of combinations of flags, and those that kong does not find.
 func (c *serveCmd) check() error {
-	var errs []error
-	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	if err := checkAddr(c.Addr); err != nil {
-		errs = append(errs, err)
-	}
-	if c.KVMemory > 0 && c.settings.given("kv-tokens") {
-		bad("--kv-memory and --kv-tokens both set the size of the pool: give one of them")
-	}
+	var faults bounds.Faults
+	faults.Add(checkAddr(c.Addr))
+	faults.If(c.KVMemory > 0 && c.settings.given("kv-tokens"), "--kv-memory and --kv-tokens both set the size of the pool: give one of them")
 	for _, f := range c.settings.flags {
-		if only := f.Tag.Get("backend"); only != "" && only != c.Backend && c.settings.given(f.Name) {
-			bad("--%s is for --backend %s", f.Name, only)
-		}
+		only := f.Tag.Get("backend")
+		faults.If(only != "" && only != c.Backend && c.settings.given(f.Name), "--%s is for --backend %s", f.Name, only)
 	}
 	if at := c.OTLPEndpoint; at != "" { // checked here, as the exporter would only log a bad one
 		u, err := url.Parse(at)
-		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@") {
-			bad("--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
-		}
+		faults.If(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@"),
+			"--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
 	}
-	if err := c.serverFlags.check(); err != nil {
-		errs = append(errs, err)
-	}
-	if err := c.tierFlags.check(c.settings.given); err != nil {
-		errs = append(errs, err)
-	}
-	if err := c.fleetFlags.check(c.PageTokens); err != nil {
-		errs = append(errs, err)
-	}
-	return errors.Join(append(errs, c.checkNames())...)
+	faults.Add(c.serverFlags.check(), c.tierFlags.check(c.settings.given), c.fleetFlags.check(c.PageTokens))
+	faults.Add(c.checkNames())
+	return faults.Err()
 }
 
 // checkNames reports empty and duplicate names of the model.

@@ -14,6 +14,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server"
 )
@@ -54,18 +55,16 @@ func (s *serveSettings) readTenants(raw json.RawMessage) error {
 		return err
 	}
 	s.tenants, s.quotas = map[string]scheduler.TenantConfig{}, map[string]cacheQuota{}
-	var errs []error
+	var faults bounds.Faults
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		limits, cached, err := tenantLimits(all[name], true)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%q: %w", name, err))
-		}
+		faults.If(err != nil, "%q: %w", name, err)
 		s.tenants[name] = limits
 		if cached != (cacheQuota{}) {
 			s.quotas[name] = cached
 		}
 	}
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // cacheQuota bounds the cached tokens of a tenant. The tenant may have at most as many cached

@@ -1,13 +1,13 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/stores"
@@ -51,20 +51,15 @@ func (f *tierFlags) tiers() coppice.Tiers {
 // check reports faults of values and of combinations of flags; given reports whether a flag
 // was set.
 func (f *tierFlags) check(given func(string) bool) error {
-	var errs []error
-	if f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time") || f.KVRequired) {
-		errs = append(errs, errors.New("--kv-write, --kv-flush, --kv-token-time and --kv-required configure tiers: give --kv-host, --kv-disk or --kv-share too"))
-	}
-	if f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir) {
-		errs = append(errs, fmt.Errorf("--kv-disk and --kv-share are both %s: give each its own directory", f.KVDisk.dir))
-	}
-	if f.KVShrink && f.KVDisk.dir == "" && f.KVShare.dir == "" {
-		errs = append(errs, errors.New("--kv-shrink is about directories: give --kv-disk or --kv-share too"))
-	}
-	if f.KVKey.path != "" && f.KVDisk.dir == "" && f.KVShare.dir == "" {
-		errs = append(errs, errors.New("--kv-key seals the KV in directories: give --kv-disk or --kv-share too"))
-	}
-	return errors.Join(errs...)
+	var faults bounds.Faults
+	faults.If(f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time") || f.KVRequired),
+		"--kv-write, --kv-flush, --kv-token-time and --kv-required configure tiers: give --kv-host, --kv-disk or --kv-share too")
+	faults.If(f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir),
+		"--kv-disk and --kv-share are both %s: give each its own directory", f.KVDisk.dir)
+	directories := f.KVDisk.dir != "" || f.KVShare.dir != ""
+	faults.If(f.KVShrink && !directories, "--kv-shrink is about directories: give --kv-disk or --kv-share too")
+	faults.If(f.KVKey.path != "" && !directories, "--kv-key seals the KV in directories: give --kv-disk or --kv-share too")
+	return faults.Err()
 }
 
 // sizedDir is a flag for a directory and its capacity, such as /var/cache/coppice:20GiB.

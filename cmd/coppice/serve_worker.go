@@ -1,7 +1,6 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -15,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -87,31 +87,22 @@ type fleetFlags struct {
 
 // check reports all faults of the flags and their combination.
 func (f *fleetFlags) check(pageTokens int) error {
-	var errs []error
+	var faults bounds.Faults
 	for _, text := range eventurl.Split(f.Publish) {
-		if _, err := eventurl.Parse(text); err != nil {
-			errs = append(errs, fmt.Errorf("--publish %s: %w", eventurl.Redact(text), err))
-		}
+		_, err := eventurl.Parse(text)
+		faults.If(err != nil, "--publish %s: %w", eventurl.Redact(text), err)
 	}
 	if f.Name != "" {
-		if err := card.CheckName(f.Name); err != nil {
-			errs = append(errs, fmt.Errorf("--name: %w", err))
-		}
+		err := card.CheckName(f.Name)
+		faults.If(err != nil, "--name: %w", err)
 	}
 	if f.Pool != "" {
-		if err := card.CheckPool(f.Pool); err != nil {
-			errs = append(errs, fmt.Errorf("--pool: %w", err))
-		}
+		err := card.CheckPool(f.Pool)
+		faults.If(err != nil, "--pool: %w", err)
 	}
-	if f.Advertise != "" {
-		if fleet.CheckURL(f.Advertise) != nil {
-			errs = append(errs, fmt.Errorf("--advertise is %.80q, want a URL like http://host:8080", eventurl.Redact(f.Advertise)))
-		}
-	}
-	if len(f.Publish) > 0 {
-		if b, p := f.BlockTokens, pageTokens; p > 0 && b%p != 0 {
-			errs = append(errs, fmt.Errorf("--block-tokens is %d, want a multiple of --page-tokens (%d): give both the same value, or smaller pages; all workers and routers need the same blocks", b, p))
-		}
-	}
-	return errors.Join(errs...)
+	faults.If(f.Advertise != "" && fleet.CheckURL(f.Advertise) != nil, "--advertise is %.80q, want a URL like http://host:8080", eventurl.Redact(f.Advertise))
+	b, p := f.BlockTokens, pageTokens
+	faults.If(len(f.Publish) > 0 && p > 0 && b%p != 0,
+		"--block-tokens is %d, want a multiple of --page-tokens (%d): give both the same value, or smaller pages; all workers and routers need the same blocks", b, p)
+	return faults.Err()
 }

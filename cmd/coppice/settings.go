@@ -13,6 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 	"go.uber.org/zap"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // settings resolves the flags of a server: the command line takes precedence over the
@@ -131,7 +133,7 @@ func readSettings(path, command string, flags []string, more section) (map[strin
 		return nil, err
 	}
 	values := map[string]string{}
-	var errs []error
+	var faults bounds.Faults
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		raw, name := all[key], strings.ReplaceAll(key, "_", "-")
 		taken, err := more(name, raw)
@@ -144,11 +146,9 @@ func readSettings(path, command string, flags []string, more section) (map[strin
 		default:
 			values[name], err = plainText(raw)
 		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("%q: %w", key, err))
-		}
+		faults.If(err != nil, "%q: %w", key, err)
 	}
-	return values, errors.Join(errs...)
+	return values, faults.Err()
 }
 
 // plainText returns a JSON string, number or boolean in the form of a flag's value.

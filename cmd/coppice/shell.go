@@ -20,6 +20,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"golang.org/x/term"
 
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/server"
@@ -109,14 +110,11 @@ const leastMaxMemory = 64 << 20
 
 // check reports faults of combinations of flags.
 func (c *serverFlags) check() error {
-	errs := []error{c.doorFlags.check()}
-	if c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40 {
-		errs = append(errs, fmt.Errorf("--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody))
-	}
-	if c.MaxMemory > 0 && c.MaxMemory < leastMaxMemory {
-		errs = append(errs, fmt.Errorf("--max-memory is %v, want at least %v", c.MaxMemory, byteSize(leastMaxMemory)))
-	}
-	return errors.Join(errs...)
+	var faults bounds.Faults
+	faults.Add(c.doorFlags.check())
+	faults.If(c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40, "--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody)
+	faults.If(c.MaxMemory > 0 && c.MaxMemory < leastMaxMemory, "--max-memory is %v, want at least %v", c.MaxMemory, byteSize(leastMaxMemory))
+	return faults.Err()
 }
 
 // open reads the keys and certificates and makes the log.

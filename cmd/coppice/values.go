@@ -76,13 +76,12 @@ func value(what string, read func(text string, to reflect.Value) error) kong.Map
 // see bounds.Check. It also refuses a zero that is outside of the bounds: a library would take it for
 // its default. Flags without a default have bounds only if they are given.
 func bounded(k *kong.Context) error {
-	var errs []error
+	var faults bounds.Faults
 	for _, f := range k.Flags() {
 		tag := func(key string) (string, bool) { return f.Tag.Get(key), f.Tag.Has(key) }
 		check := func(v reflect.Value) {
-			if want := bounds.Outside(tag, v); want != "" {
-				errs = append(errs, fmt.Errorf("--%s is %v, want %s", f.Name, v, want))
-			}
+			want := bounds.Outside(tag, v)
+			faults.If(want != "", "--%s is %v, want %s", f.Name, v, want)
 		}
 		switch {
 		case !f.Set:
@@ -94,7 +93,7 @@ func bounded(k *kong.Context) error {
 			check(reflect.Indirect(f.Target))
 		}
 	}
-	return errors.Join(errs...)
+	return faults.Err()
 }
 
 // noValue matches kong's message about a flag without a value.

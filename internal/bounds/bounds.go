@@ -1,5 +1,5 @@
-// Package bounds sets defaults and checks bounds of configuration fields by their struct tags. It owns
-// no state. Any goroutine may call it.
+// Package bounds sets defaults and checks bounds of configuration fields by their struct tags, and
+// collects the faults of a configuration. It owns no state. Any goroutine may call it.
 //
 //	type Config struct {
 //		Workers int           `default:"8" min:"1" max:"1<<16"`

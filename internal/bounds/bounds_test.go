@@ -98,3 +98,19 @@ func TestTagsThatAreNoNumbers(t *testing.T) {
 		N int `default:"many"`
 	}{})
 }
+
+func TestFaults(t *testing.T) {
+	none := Faults{Owner: "paint: "}
+	none.Add(nil, nil)
+	none.If(false, "Workers is %d", 8)
+	if err := none.Err(); err != nil {
+		t.Errorf("no fault: %v", err)
+	}
+	cause := errors.New("paint: no brush")
+	some := Faults{Owner: "paint: "}
+	some.Add(nil, cause)
+	some.If(true, "Workers is %d", 9)
+	if got, want := some.Err(), "paint: no brush\npaint: Workers is 9"; got == nil || got.Error() != want || !errors.Is(got, cause) {
+		t.Errorf("got %v, want %s", got, want)
+	}
+}

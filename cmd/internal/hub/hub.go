@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"io/fs"
 	"net/http"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
 // Hub is a cache directory, and a client of the hub that it is filled from.
@@ -183,4 +186,51 @@ func snapshotFiles(root string) ([]file, error) {
 		return err
 	})
 	return files, err
+}
+
+// Config configures a Hub: the cache directory and the access to the hub.
+type Config struct {
+	// Dir is the cache directory. It need not exist.
+	Dir string
+
+	// Endpoint is the hub's address. Default: Hugging Face's hub.
+	Endpoint string `default:"https://huggingface.co"`
+
+	// Token is sent to the endpoint only. "": none is sent.
+	Token string
+
+	// Attempts is the number of consecutive requests that may fail for a temporary reason: status
+	// 408, 429 or 5xx, or in a download also a lost connection. A request that receives bytes of
+	// a file does not count. Default: 5.
+	Attempts int `default:"5" min:"1"`
+
+	// Wait is the time before the second attempt. Before each further attempt it doubles, up to 2
+	// minutes. Default: 1s.
+	Wait time.Duration `default:"1s" min:"0s"`
+
+	// Stall is the time without a byte after which a download counts as lost, and the list of a
+	// repository's files too. The list may take ten times as long in all. Default: 30s.
+	Stall time.Duration `default:"30s" min:"0s"`
+}
+
+// maxWait bounds the time between attempts, and the time that Retry-After may request.
+const maxWait = 2 * time.Minute
+
+// WithDefaults returns a copy with defaults for the zero fields.
+func (c Config) WithDefaults() Config {
+	c = bounds.Fill(c)
+	c.Endpoint = strings.TrimRight(c.Endpoint, "/")
+	return c
+}
+
+// Validate reports every invalid field.
+func (c Config) Validate() error {
+	faults := bounds.Faults{Owner: "hub: "}
+	faults.Add(bounds.Check("hub", c))
+	faults.If(c.Dir == "", "Dir is empty, want the cache directory")
+	u, err := url.Parse(c.Endpoint)
+	faults.If(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil,
+		"Endpoint is no URL like https://huggingface.co") // without the value: it may hold a secret
+	faults.If(strings.ContainsAny(c.Token, "\r\n\x00"), "Token has line breaks")
+	return faults.Err()
 }
