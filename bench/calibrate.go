@@ -25,14 +25,10 @@ type CalibrateConfig struct {
 	Rows          int `kong:"-" default:"16" min:"1"` // most rows that decode in one step; default 16
 }
 
-func (c CalibrateConfig) withDefaults() CalibrateConfig { return bounds.Fill(c) }
-
-func (c CalibrateConfig) validate() error { return bounds.Check("bench", c) }
-
 // KVTokens returns the pool size that the whole grid needs, in tokens: a context for
 // each row, and room for the longest prompt after one of the contexts.
 func (c CalibrateConfig) KVTokens() int {
-	c = c.withDefaults()
+	c = bounds.Fill(c)
 	const page = 256 // largest page size; a context is rounded up to pages
 	return c.Rows*(c.ContextTokens+page) + c.NewTokens
 }
@@ -47,8 +43,8 @@ func (c CalibrateConfig) KVTokens() int {
 // number of steps done and of all steps. MeasureSteps fails if cfg is invalid, if the backend
 // fails or has room for fewer than [sim.MinFitSamples] steps, or if ctx ends.
 func MeasureSteps(ctx context.Context, b engine.Backend, cfg CalibrateConfig, progress func(done, of int)) ([]sim.Sample, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	cfg = bounds.Fill(cfg)
+	if err := bounds.Check("bench", cfg); err != nil {
 		return nil, err
 	}
 	c, err := newCalibration(b, cfg)

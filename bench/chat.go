@@ -29,11 +29,6 @@ type ChatConfig struct {
 	Seed          uint64 `kong:"-"` // chooses pages, questions and their system prompts
 }
 
-func (c ChatConfig) withDefaults() ChatConfig { return bounds.Fill(c) }
-
-// validate reports all faults at once, by field and value.
-func (c ChatConfig) validate() error { return bounds.Check("bench", c) }
-
 // Chat is a load of conversations: users ask questions about Newton's Opticks, and
 // each system prompt holds a few pages of the book. The text is real English, in the
 // chat format of Llama 3.
@@ -49,8 +44,8 @@ type conversation struct{ turns []string }
 // NewChat makes a load. The same configuration gives the same load on every machine.
 // The error lists all faults of cfg.
 func NewChat(cfg ChatConfig) (*Chat, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	cfg = bounds.Fill(cfg)
+	if err := bounds.Check("bench", cfg); err != nil {
 		return nil, err
 	}
 	rng := rand.New(rand.NewPCG(cfg.Seed, 0x6368617400000000))

@@ -2,25 +2,20 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/coppice-llm/coppice/internal/heap"
 )
 
-// errNoRequests is the answer to an empty trace.
-var errNoRequests = errors.New("bench: the trace has no requests, nothing can be measured")
-
-// Clairvoyant returns the number of tokens that the best possible eviction matches in a replay of
+// clairvoyant returns the number of pages that the best possible eviction matches in a replay of
 // a trace. The rules of the replay are those of [PlayRadix]: a request's whole pages are matched
 // from the root; room is made for its other whole pages, while the matched pages stay; then all
-// pages are inserted. To make room, Clairvoyant evicts the page whose next use is farthest away,
+// pages are inserted. To make room, clairvoyant evicts the page whose next use is farthest away,
 // as the policy MIN does (L. A. Belady, A study of replacement algorithms for a virtual-storage
 // computer, IBM Systems Journal 5(2), 1966).
 //
-// capacityTokens is the capacity of the cache, rounded down to whole pages; 0 means no limit. A
-// page size below 1, a trace without requests, and a capacity below the longest request are
-// errors. The cost is O(n log n) for n pages in all requests.
+// limit is the capacity of the cache in pages, at least longest(). The only error is the end of ctx. The
+// cost is O(n log n) for n pages in all requests.
 //
 // The result is an upper bound for every policy that obeys these rules. Take any policy that
 // evicts a page y and keeps a page x, although x is next used later than y or never. Change the
@@ -31,28 +26,6 @@ var errNoRequests = errors.New("bench: the trace has no requests, nothing can be
 // ancestors, so the next use of an ancestor is never later than that of its descendant, and of
 // pages with equal next uses MIN evicts the deepest first. The pages that MIN keeps therefore
 // always form a tree from the root.
-func Clairvoyant(t *Trace, pageTokens, capacityTokens int) (matchedTokens int, err error) {
-	p, err := newPageTrace(t, pageTokens)
-	if err != nil {
-		return 0, err
-	}
-	if capacityTokens < 0 {
-		return 0, fmt.Errorf("bench: CapacityTokens is %d, want at least 0, which is no limit", capacityTokens)
-	}
-	if capacityTokens == 0 {
-		return p.ideal() * pageTokens, nil
-	}
-	limit := capacityTokens / pageTokens
-	if most := p.longest(); limit < most {
-		return 0, fmt.Errorf("bench: CapacityTokens is %d, that is %d pages of %d tokens, but the longest request takes %d pages: raise it to %d at least",
-			capacityTokens, limit, pageTokens, most, most*pageTokens)
-	}
-	matched, err := p.clairvoyant(context.Background(), limit)
-	return matched * pageTokens, err
-}
-
-// clairvoyant returns the number of pages that MIN matches in a cache of limit pages.
-// limit must be at least longest(). The only error is the end of ctx.
 func (p *pageTrace) clairvoyant(ctx context.Context, limit int) (matched int, err error) {
 	m := &minCache{p: p, next: make([]int32, p.pages), room: limit}
 	for i, end := range p.ends {

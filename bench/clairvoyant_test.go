@@ -87,10 +87,7 @@ func TestClairvoyantIsTheBest(t *testing.T) {
 		if p.pages > limit {
 			evictions++
 		}
-		got, err := Clairvoyant(tr, page, limit*page+page-1)
-		if err != nil {
-			t.Fatal(err)
-		}
+		got := clairvoyantTokens(t, p, page, limit)
 		if want := bestByTrial(tr, page, limit) * page; got != want {
 			t.Fatalf("trial %d, pages of %d, room for %d: %d tokens, the best is %d\n%v", trial, page, limit, got, want, tr.requests)
 		}
@@ -109,20 +106,14 @@ func TestClairvoyantBounds(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		ideal, err := Clairvoyant(tr, 16, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		ideal := 16 * p.ideal()
 		if s := naiveCounts(tr, 16); s.matched != ideal || s.cached != 16*p.pages {
 			t.Errorf("%v: %d tokens of %d different ones without limit, want %d of %d", kind, ideal, 16*p.pages, s.matched, s.cached)
 		}
 		last := 0
 		for _, percent := range []int{5, 10, 25, 50, 100} {
 			capacity := 16 * max(p.longest(), p.pages*percent/100)
-			best, err := Clairvoyant(tr, 16, capacity)
-			if err != nil {
-				t.Fatal(err)
-			}
+			best := clairvoyantTokens(t, p, 16, capacity/16)
 			lru := naiveLRU(p, capacity/16) * 16
 			if best < lru || best < last || best > ideal {
 				t.Errorf("%v at %d %%: %d tokens, LRU %d, with less room %d, without limit %d", kind, percent, best, lru, last, ideal)
@@ -168,26 +159,36 @@ func naiveLRU(p *pageTrace, limit int) (matched int) {
 	return matched
 }
 
-func TestClairvoyantBadInput(t *testing.T) {
+func TestPageTraceBadInput(t *testing.T) {
 	one := &Trace{}
 	one.add([]kv.Token{1, 2, 3, 4, 5})
 	for _, tc := range []struct {
-		name           string
-		t              *Trace
-		page, capacity int
-		want           string
+		name string
+		t    *Trace
+		want string
 	}{
-		{"no requests", &Trace{}, 1, 0, "no requests"},
-		{"no page", one, 0, 0, "PageTokens is 0"},
-		{"negative capacity", one, 1, -1, "CapacityTokens is -1"},
-		{"one page short", one, 2, 3, "raise it to 4"},
-		{"too many tokens", &Trace{requests: one.requests, tokens: 1 << 31}, 1, 0, "take a shorter one"},
+		{"no requests", &Trace{}, "no requests"},
+		{"too many tokens", &Trace{requests: one.requests, tokens: 1 << 31}, "take a shorter one"},
 	} {
-		if got, err := Clairvoyant(tc.t, tc.page, tc.capacity); err == nil || !strings.Contains(err.Error(), tc.want) {
-			t.Errorf("%s: %d, %v", tc.name, got, err)
+		if _, err := newPageTrace(tc.t, 1); err == nil || !strings.Contains(err.Error(), tc.want) {
+			t.Errorf("%s: %v", tc.name, err)
 		}
 	}
-	if got, err := Clairvoyant(one, 2, 4); got != 0 || err != nil {
-		t.Errorf("just enough room: %d, %v", got, err)
+	p, err := newPageTrace(one, 2)
+	if err != nil {
+		t.Fatal(err)
 	}
+	if got := clairvoyantTokens(t, p, 2, 2); got != 0 {
+		t.Errorf("just enough room: %d", got)
+	}
+}
+
+// clairvoyantTokens returns the tokens that MIN matches with room for limit pages.
+func clairvoyantTokens(t *testing.T, p *pageTrace, pageTokens, limit int) int {
+	t.Helper()
+	matched, err := p.clairvoyant(t.Context(), limit)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return matched * pageTokens
 }

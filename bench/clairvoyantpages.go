@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -20,16 +21,24 @@ type pageTrace struct {
 // never is the next use of a page that is not used again. It is above any request.
 const never int32 = math.MaxInt32
 
-// newPageTrace numbers the pages of a trace.
-func newPageTrace(t *Trace, pageTokens int) (*pageTrace, error) {
-	if pageTokens < 1 {
-		return nil, fmt.Errorf("bench: PageTokens is %d, want at least 1", pageTokens)
-	}
+// errNoRequests is the answer to an empty trace.
+var errNoRequests = errors.New("bench: the trace has no requests, nothing can be measured")
+
+// playable returns why a trace can't be replayed in pages; nil if it can.
+func (t *Trace) playable() error {
 	if t.Requests() == 0 {
-		return nil, errNoRequests
+		return errNoRequests
 	}
 	if t.tokens > math.MaxInt32 {
-		return nil, fmt.Errorf("bench: the trace has %d tokens, at most %d can have pages: take a shorter one", t.tokens, math.MaxInt32)
+		return fmt.Errorf("bench: the trace has %d tokens, at most %d can have pages: take a shorter one", t.tokens, math.MaxInt32)
+	}
+	return nil
+}
+
+// newPageTrace numbers the pages of a trace. pageTokens is at least 1.
+func newPageTrace(t *Trace, pageTokens int) (*pageTrace, error) {
+	if err := t.playable(); err != nil {
+		return nil, err
 	}
 	p := t.Sequences().pages(pageTokens)
 	p.lookAhead()

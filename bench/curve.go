@@ -97,26 +97,26 @@ func CompareCurve(ctx context.Context, traces []NamedTrace, cfg CurveConfig, pro
 	if err := cfg.validate(traces); err != nil {
 		return nil, err
 	}
-	jobs := newJobs(ctx, progress)
+	var jobs []job
 	table := &CurveTable{PageTokens: cfg.PageTokens, Samples: cfg.Samples, Traces: make([]CurveTrace, len(traces))}
 	for i, t := range traces {
-		jobs.run(func(context.Context) (err error) {
+		jobs = append(jobs, func(context.Context) (err error) {
 			table.Traces[i], err = cfg.layOut(t)
 			return inTrace(t, err)
 		})
 	}
-	if err := jobs.wait(); err != nil {
+	if err := inParallel(ctx, progress, jobs); err != nil {
 		return nil, err
 	}
-	jobs = newJobs(ctx, progress)
+	jobs = nil
 	for i, t := range traces {
 		of := &table.Traces[i]
-		jobs.run(func(ctx context.Context) error { return inTrace(t, cfg.predict(ctx, t.Trace, of)) })
+		jobs = append(jobs, func(ctx context.Context) error { return inTrace(t, cfg.predict(ctx, t.Trace, of)) })
 		for j := range of.Points {
-			jobs.run(func(ctx context.Context) error { return inTrace(t, cfg.simulate(ctx, t.Trace, &of.Points[j])) })
+			jobs = append(jobs, func(ctx context.Context) error { return inTrace(t, cfg.simulate(ctx, t.Trace, &of.Points[j])) })
 		}
 	}
-	if err := jobs.wait(); err != nil {
+	if err := inParallel(ctx, progress, jobs); err != nil {
 		return nil, err
 	}
 	for _, t := range table.Traces {

@@ -28,8 +28,6 @@ type EngineConfig struct {
 	Threads                   int
 }
 
-func (c EngineConfig) withDefaults() EngineConfig { return bounds.Fill(c) }
-
 // engineBatches are the batch sizes of the decode measurements.
 var engineBatches = [...]int{1, 4, 16}
 
@@ -56,8 +54,7 @@ type EngineSummary struct {
 	DecodeTokS1   float64 `json:"decode_tok_s_b1"`
 	DecodeTokS4   float64 `json:"decode_tok_s_b4"`
 	DecodeTokS16  float64 `json:"decode_tok_s_b16"`
-	BoundTokS1    float64 `json:"-"` // decode rate if only the products took time; see bound
-	BoundTokS4    float64 `json:"-"`
+	BoundTokS4    float64 `json:"-"` // decode rate if only the products took time; see bound
 	BoundTokS16   float64 `json:"-"`
 	GemmGFlops    float64 `json:"gemm_gflops"`    // prefill: operations of the products with weights, over all its time
 	CeilingGFlops float64 `json:"ceiling_gflops"` // the same kernel on data in the CPU cache
@@ -72,7 +69,7 @@ type EngineSummary struct {
 // pool are lost. progress, if not nil, is called after each measurement, [EngineConfig.Steps]
 // times. It fails if cfg is invalid, if the backend fails, or once ctx is done.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
-	cfg = cfg.withDefaults()
+	cfg = bounds.Fill(cfg)
 	p := &enginePlay{b: engine.Listed(b), info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
 	if err := cfg.validate(p.info); err != nil {
 		return nil, err
@@ -110,7 +107,7 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 	flops := 2 * (float64(cfg.LinearParams) + float64(cfg.HeadParams)/float64(cfg.PromptTokens))
 	s.GemmGFlops = s.PrefillTokS * flops / 1e9
 	s.StreamGBs = s.DecodeTokS1 * float64(cfg.WeightBytes) / 1e9
-	s.BoundTokS1, s.BoundTokS4, s.BoundTokS16 = cfg.bound(1), cfg.bound(4), cfg.bound(16)
+	s.BoundTokS4, s.BoundTokS16 = cfg.bound(4), cfg.bound(16)
 	return s, nil
 }
 
@@ -128,7 +125,7 @@ func (c EngineConfig) bound(rows int) float64 {
 }
 
 // Steps returns how often a [PlayEngine] of this configuration calls progress.
-func (c EngineConfig) Steps() int { return (1 + len(engineBatches)) * c.withDefaults().Rounds }
+func (c EngineConfig) Steps() int { return (1 + len(engineBatches)) * bounds.Fill(c).Rounds }
 
 // enginePlay drives one backend.
 type enginePlay struct {

@@ -39,8 +39,6 @@ type IndexConfig struct {
 	Passes      int       `default:"5" min:"1" max:"1<<20" help:"Number of timed replays; the report shows medians."`
 }
 
-func (c IndexConfig) withDefaults() IndexConfig { return bounds.Fill(c) }
-
 // sharded returns the configuration of the sharded index: one shard for IndexRadix.
 func (c IndexConfig) sharded() kvindex.ShardedConfig {
 	if c.Kind == IndexRadix {
@@ -61,7 +59,7 @@ func (c IndexConfig) validate(t *Trace) error {
 }
 
 // Steps returns how often a [PlayIndex] of this configuration calls progress.
-func (c IndexConfig) Steps() int { return 1 + c.withDefaults().Passes }
+func (c IndexConfig) Steps() int { return 1 + bounds.Fill(c).Passes }
 
 // IndexSummary holds the counts and costs of a replay. The counts are the same in
 // every run, for every index and number of threads. Times are medians over Passes.
@@ -96,7 +94,7 @@ func (s IndexSummary) counts() [6]int {
 // threads, requests that begin with the same block keep their order, so every request finds the
 // same overlaps as with one thread: see indexPlay.
 func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) (*IndexSummary, error) {
-	cfg = cfg.withDefaults()
+	cfg = bounds.Fill(cfg)
 	if err := cfg.validate(t); err != nil {
 		return nil, err
 	}

@@ -38,13 +38,7 @@ const (
 
 // OpenMooncake reads a recorded trace of the Mooncake project from a file; see
 // [ReadMooncake].
-func OpenMooncake(path string) (*Trace, error) {
-	requests, err := OpenMooncakeRequests(path)
-	if err != nil {
-		return nil, err
-	}
-	return mooncakeTrace(requests), nil
-}
+func OpenMooncake(path string) (*Trace, error) { return openTrace(path, ReadMooncake) }
 
 // ReadMooncake reads a recorded trace of the Mooncake project (JSON lines; its
 // paper is arXiv 2407.00079): a line is a request with timestamp (ms from the
@@ -65,15 +59,11 @@ func ReadMooncake(r io.Reader) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	return mooncakeTrace(requests), nil
-}
-
-func mooncakeTrace(requests []MooncakeRequest) *Trace {
 	t := &Trace{}
 	for i := range requests {
 		t.add(requests[i].tokens())
 	}
-	return t
+	return t, nil
 }
 
 // MooncakeRequest is a line of a Mooncake trace, with lengths in served tokens.

@@ -73,7 +73,7 @@ func (c PolicyConfig) Steps(traces int) int {
 }
 
 // PolicyTable holds the tokens that eviction policies save, with the upper bound of
-// [Clairvoyant].
+// clairvoyant eviction.
 type PolicyTable struct {
 	PageTokens int           `json:"page_tokens"`
 	Policies   []string      `json:"policies"`
@@ -134,7 +134,7 @@ type PolicyResult struct {
 }
 
 // ComparePolicies replays every trace under every policy at every capacity, as
-// [PlayRadix] does, and computes the [Clairvoyant] bound for each capacity. Capacities
+// [PlayRadix] does, and computes the bound of clairvoyant eviction for each capacity. Capacities
 // are shares of the working set: the distinct whole pages of the trace. The replays
 // are independent and use all processors; progress, if not nil, is called after each,
 // one call at a time. Bad sizes and the end of ctx are errors. The figures are the same
@@ -145,26 +145,25 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 	if err := cfg.validate(traces); err != nil {
 		return nil, err
 	}
-	jobs := newJobs(ctx, progress)
 	table := &PolicyTable{PageTokens: cfg.PageTokens, Policies: cfg.Policies, Traces: make([]PolicyTrace, len(traces))}
-	paged := make([]*pageTrace, len(traces))
+	paged, jobs := make([]*pageTrace, len(traces)), []job{}
 	for i, t := range traces {
-		jobs.run(func(context.Context) (err error) {
+		jobs = append(jobs, func(context.Context) (err error) {
 			paged[i], err = newPageTrace(t.Trace, cfg.PageTokens)
 			return inTrace(t, err)
 		})
 	}
-	if err := jobs.wait(); err != nil {
+	if err := inParallel(ctx, progress, jobs); err != nil {
 		return nil, err
 	}
-	jobs = newJobs(ctx, progress)
+	jobs = nil
 	for i, t := range traces {
 		table.Traces[i] = describe(t, paged[i], cfg)
 		for j := range table.Traces[i].Capacities {
-			compareAt(jobs, t, paged[i], &table.Traces[i].Capacities[j], cfg)
+			jobs = append(jobs, cfg.compareAt(t, paged[i], &table.Traces[i].Capacities[j])...)
 		}
 	}
-	if err := jobs.wait(); err != nil {
+	if err := inParallel(ctx, progress, jobs); err != nil {
 		return nil, err
 	}
 	table.rate()
@@ -183,25 +182,26 @@ func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	return out
 }
 
-// compareAt starts the jobs of one trace and capacity: clairvoyant eviction and every policy. The
+// compareAt returns the jobs of one trace and capacity: clairvoyant eviction and every policy. The
 // jobs fill in the fields of at.
-func compareAt(jobs *jobs, t NamedTrace, p *pageTrace, at *PolicyCapacity, cfg PolicyConfig) {
-	jobs.run(func(ctx context.Context) error {
-		matched, err := p.clairvoyant(ctx, at.CapacityTokens/cfg.PageTokens)
-		at.ClairvoyantTokens = matched * cfg.PageTokens
+func (c PolicyConfig) compareAt(t NamedTrace, p *pageTrace, at *PolicyCapacity) []job {
+	jobs := []job{func(ctx context.Context) error {
+		matched, err := p.clairvoyant(ctx, at.CapacityTokens/c.PageTokens)
+		at.ClairvoyantTokens = matched * c.PageTokens
 		return inTrace(t, err)
-	})
-	for k, name := range cfg.Policies {
+	}}
+	for k, name := range c.Policies {
 		at.Policies[k].Policy = name
-		jobs.run(func(ctx context.Context) error {
+		jobs = append(jobs, func(ctx context.Context) error {
 			policy, err := policyNamed(name)
 			if err == nil {
-				radix := RadixConfig{PageTokens: cfg.PageTokens, Policy: policy, CapacityTokens: at.CapacityTokens}
+				radix := RadixConfig{PageTokens: c.PageTokens, Policy: policy, CapacityTokens: at.CapacityTokens}
 				at.Policies[k].SavedTokens, err = replayPolicy(ctx, t.Trace, radix)
 			}
 			return inTrace(t, err)
 		})
 	}
+	return jobs
 }
 
 // rate fills in the rates, which follow from the counts.
@@ -234,43 +234,32 @@ func inTrace(t NamedTrace, err error) error {
 	return nil
 }
 
-// jobs runs functions in parallel, GOMAXPROCS at a time. After the first failure it
-// starts no more of them.
-type jobs struct {
-	group    *errgroup.Group
-	ctx      context.Context
-	progress func()
-	mu       sync.Mutex // one call of progress at a time
-}
-
-func newJobs(ctx context.Context, progress func()) *jobs {
-	if progress == nil {
-		progress = func() {}
-	}
+// inParallel runs jobs, GOMAXPROCS at a time, and calls progress, if it is not nil, after each, one call
+// at a time. After the first failure it starts no more of them. It returns the first error of a job, or
+// the end of ctx.
+func inParallel(ctx context.Context, progress func(), jobs []job) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(runtime.GOMAXPROCS(0))
-	return &jobs{group: group, ctx: ctx, progress: progress}
+	var mu sync.Mutex // one call of progress at a time
+	for _, run := range jobs {
+		group.Go(func() error {
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if err := run(ctx); err != nil || progress == nil {
+				return err
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			progress()
+			return nil
+		})
+	}
+	return group.Wait()
 }
 
-// run waits for a free processor and starts job there.
-func (j *jobs) run(job func(context.Context) error) {
-	j.group.Go(func() error {
-		if j.ctx.Err() != nil {
-			return context.Cause(j.ctx)
-		}
-		if err := job(j.ctx); err != nil {
-			return err
-		}
-		j.mu.Lock()
-		defer j.mu.Unlock()
-		j.progress()
-		return nil
-	})
-}
-
-// wait returns when all jobs have ended, with the first error of a job or the end of ctx. No more
-// jobs may be started afterwards.
-func (j *jobs) wait() error { return j.group.Wait() }
+// job is a part of a comparison that is independent of the others.
+type job func(context.Context) error
 
 // cachePolicies returns the names of the cache's policies except priority: traces have
 // no priorities, and without them that policy is LRU.

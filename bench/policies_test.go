@@ -66,11 +66,12 @@ func checkPolicyTrace(t *testing.T, named NamedTrace, got PolicyTrace) {
 		got.WorkingSetTokens != naive.cached || got.IdealTokens != naive.matched || len(got.Capacities) != 2 {
 		t.Errorf("%+v, of a cache without limit %+v", got, naive)
 	}
+	paged, err := newPageTrace(named.Trace, 16)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for j, c := range got.Capacities {
-		best, err := Clairvoyant(named.Trace, 16, c.CapacityTokens)
-		if err != nil {
-			t.Fatal(err)
-		}
+		best := clairvoyantTokens(t, paged, 16, c.CapacityTokens/16)
 		if c.ClairvoyantTokens != best || c.CapacityTokens%16 != 0 || c.CapacityTokens < named.Trace.longest/16*16 || c.ClairvoyantRate != float64(best)/float64(got.Tokens) {
 			t.Errorf("%s: %+v, clairvoyant %d", got.Name, c, best)
 		}

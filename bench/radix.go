@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"time"
 
@@ -30,14 +29,11 @@ func (c RadixConfig) cache() radixcache.Config {
 
 // validate reports all faults at once, by field and value.
 func (c RadixConfig) validate(t *Trace) error {
-	if err := errors.Join(c.cache().Validate(), bounds.Check("bench", c.withDefaults())); err != nil {
+	if err := errors.Join(c.cache().Validate(), bounds.Check("bench", bounds.Fill(c))); err != nil {
 		return err
 	}
-	if t.Requests() == 0 {
-		return errors.New("bench: the trace has no requests, nothing can be measured")
-	}
-	if t.tokens > math.MaxInt32 {
-		return fmt.Errorf("bench: the trace has %d tokens, at most %d can have pages: take a shorter one", t.tokens, math.MaxInt32)
+	if err := t.playable(); err != nil {
+		return err
 	}
 	page := c.cache().PageTokens
 	if most := t.longest / page; c.CapacityTokens > 0 && c.CapacityTokens/page < most {
@@ -83,9 +79,7 @@ func (s *RadixSummary) Rows() (rows [][]string, legend string) {
 }
 
 // Steps returns how often a [PlayRadix] of this configuration calls progress.
-func (c RadixConfig) Steps() int { return 3 + 2*c.withDefaults().Passes }
-
-func (c RadixConfig) withDefaults() RadixConfig { return bounds.Fill(c) }
+func (c RadixConfig) Steps() int { return 3 + 2*bounds.Fill(c).Passes }
 
 // PlayRadix replays a trace. Each request is matched; the matched pages are pinned; pages are
 // evicted if the new pages do not fit; and the request's whole pages are inserted. progress, if
@@ -100,7 +94,7 @@ func PlayRadix(ctx context.Context, t *Trace, cfg RadixConfig, progress func()) 
 	if err := cfg.validate(t); err != nil {
 		return nil, err
 	}
-	cfg = cfg.withDefaults()
+	cfg = bounds.Fill(cfg)
 	if progress == nil {
 		progress = func() {}
 	}

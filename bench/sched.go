@@ -37,9 +37,6 @@ func (c SchedConfig) withDefaults() SchedConfig {
 	return c
 }
 
-// validate reports all faults at once, by field and value.
-func (c SchedConfig) validate() error { return bounds.Check("bench", c) }
-
 // info describes the null backend. It is never the bottleneck and has twice the pages that the
 // running requests need. The other half of the pages is cache, which is always full after the
 // warm-up, so every admission evicts.
@@ -51,14 +48,27 @@ func (c *SchedConfig) info() engine.Info {
 	}
 }
 
+// NewScheduler makes a scheduler that has all pages of a device. The configuration's lease is ignored.
+func NewScheduler(cfg scheduler.Config, info engine.Info) (*scheduler.Scheduler, error) {
+	cfg.LeaseLowPages, cfg.LeaseBulkPages, cfg.LeaseHighPages = info.NumPages, info.NumPages, info.NumPages
+	s, err := scheduler.New(cfg, info)
+	if err != nil {
+		return nil, err
+	}
+	pages := make([]kv.PageID, s.Want())
+	for i := range pages {
+		pages[i] = kv.PageID(i)
+	}
+	s.Grant(pages, 0)
+	return s, nil
+}
+
 // scheduler returns the configuration that keeps all rows running. On average Rows/OutputTokens
 // requests end in a step; a step has room for the prompts of four times as many requests.
 func (c *SchedConfig) scheduler() scheduler.Config {
-	pages := c.info().NumPages
 	return scheduler.Config{
 		Policy: c.Policy, MaxQueued: c.Rows + c.Queue + 1, MaxInflight: c.Inflight, MaxPrefilling: c.Rows,
-		StepTokens:    max(8192, c.Rows+4*c.PromptTokens*kv.CeilPages(c.Rows, c.OutputTokens)),
-		LeaseLowPages: pages, LeaseBulkPages: pages, LeaseHighPages: pages,
+		StepTokens: max(8192, c.Rows+4*c.PromptTokens*kv.CeilPages(c.Rows, c.OutputTokens)),
 	}
 }
 
@@ -94,7 +104,7 @@ type SchedSummary struct {
 // request. Bad sizes and the end of ctx are errors.
 func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSummary, error) {
 	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
+	if err := bounds.Check("bench", cfg); err != nil {
 		return nil, err
 	}
 	p, err := newSchedPlay(cfg)

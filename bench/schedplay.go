@@ -40,16 +40,10 @@ type schedPlay struct {
 // newSchedPlay makes a scheduler with the lease of the whole pool, and adds the initial
 // Rows running and Queue waiting requests.
 func newSchedPlay(cfg SchedConfig) (*schedPlay, error) {
-	info := cfg.info()
-	s, err := scheduler.New(cfg.scheduler(), info)
+	s, err := NewScheduler(cfg.scheduler(), cfg.info())
 	if err != nil {
 		return nil, err
 	}
-	pages := make([]kv.PageID, s.Want())
-	for i := range pages {
-		pages[i] = kv.PageID(i)
-	}
-	s.Grant(pages, 0)
 	p := &schedPlay{cfg: cfg, s: s, gen: &generator{rng: rand.New(rand.NewPCG(cfg.Seed, 0x7363686564))}, progress: func() {}}
 	for range schedGroups {
 		p.groups = append(p.groups, p.gen.extend(nil, cfg.PromptTokens/2))

@@ -76,12 +76,9 @@ type TenantResult struct {
 // output. Prompt and output are in tokens.
 type servedBound struct{ uncached, running, output int }
 
-func (c ServingConfig) withDefaults() (ServingConfig, error) {
+func (c ServingConfig) withDefaults() ServingConfig {
 	if c.Profile == (sim.Profile{}) {
-		var err error
-		if c.Profile, err = sim.ProfileByName("h200"); err != nil {
-			return c, err
-		}
+		c.Profile = BuiltIn("h200")
 	}
 	if c.KVTokens == 0 {
 		c.KVTokens = 200_000
@@ -95,7 +92,16 @@ func (c ServingConfig) withDefaults() (ServingConfig, error) {
 	s.MaxRunning = cmp.Or(s.MaxRunning, 256)
 	s.MaxInflight = cmp.Or(s.MaxInflight, 1)
 	s.MaxQueued = cmp.Or(s.MaxQueued, max(c.Requests, 1))
-	return c, nil
+	return c
+}
+
+// BuiltIn returns a profile of package sim by its name. It panics if there is none.
+func BuiltIn(name string) sim.Profile {
+	p, err := sim.ProfileByName(name)
+	if err != nil {
+		panic(fmt.Sprintf("bench: the profile %s: %v", name, err))
+	}
+	return p
 }
 
 // validate reports all faults at once, by field and value. The scheduler and the
@@ -124,10 +130,7 @@ func (c *ServingConfig) backend(clock *sim.Clock) sim.Config {
 //
 // Cost: some tenths of a second for 3,000 requests.
 func Serve(ctx context.Context, cfg ServingConfig) (ServingResult, error) {
-	cfg, err := cfg.withDefaults()
-	if err != nil {
-		return ServingResult{}, err
-	}
+	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return ServingResult{}, err
 	}

@@ -118,7 +118,7 @@ func TestServingTraces(t *testing.T) {
 				}
 				shared++
 			}
-			if a.long {
+			if len(a.prompt) == longPrompt {
 				long++
 				if len(a.prompt) != longPrompt {
 					t.Fatalf("%v: a long prompt of %d tokens", load, len(a.prompt))
@@ -175,10 +175,7 @@ func TestServePreempts(t *testing.T) {
 // TestServeSeesWrongAnswers checks that a token the model would not sample ends the run
 // with an error.
 func TestServeSeesWrongAnswers(t *testing.T) {
-	cfg, err := ServingConfig{Load: ServeChat, Rate: 10, Requests: 20}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := ServingConfig{Load: ServeChat, Rate: 10, Requests: 20}.withDefaults()
 	trace := mustTrace(t, cfg.Load, cfg.Requests, cfg.Seed)
 	trace.asks[7].answer = slices.Clone(trace.asks[7].answer)
 	trace.asks[7].answer[0]++

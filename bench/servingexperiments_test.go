@@ -62,10 +62,7 @@ func TestSharesAreFair(t *testing.T) {
 // hit rate is as high as without aging, and the p99 of TTFT is about that of FCFS.
 func TestCacheAwareIsNotLate(t *testing.T) {
 	experiment(t)
-	base, err := ServingConfig{Load: ServeChat, Rate: 1, Requests: 3000, Seed: 7}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	base := ServingConfig{Load: ServeChat, Rate: 1, Requests: 3000, Seed: 7}.withDefaults()
 	trace := mustTrace(t, base.Load, base.Requests, base.Seed)
 	capacity, err := servingCapacity(t.Context(), base, trace)
 	if err != nil {
@@ -100,18 +97,15 @@ func TestCacheAwareIsNotLate(t *testing.T) {
 // because a step computes only a chunk of a long prompt.
 func TestLongPromptsDoNotStopTheOthers(t *testing.T) {
 	experiment(t)
-	cfg, err := ServingConfig{Load: ServeMixed, Rate: 8, Requests: 1000, Seed: 1}.withDefaults()
-	if err != nil {
-		t.Fatal(err)
-	}
+	cfg := ServingConfig{Load: ServeMixed, Rate: 8, Requests: 1000, Seed: 1}.withDefaults()
 	run := func(keep func(n int) bool) ServingResult {
 		trace := mustTrace(t, cfg.Load, cfg.Requests, cfg.Seed)
 		n := 0
 		trace.asks = slices.DeleteFunc(trace.asks, func(a *ask) bool {
-			if a.long {
+			if len(a.prompt) == longPrompt {
 				n++
 			}
-			return a.long && !keep(n)
+			return len(a.prompt) == longPrompt && !keep(n)
 		})
 		for i, a := range trace.asks {
 			a.index = i

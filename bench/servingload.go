@@ -72,7 +72,6 @@ type ask struct {
 	tenant string
 	after  *ask   // if not nil, this request arrives no earlier than its answer
 	at     uint64 // arrival, in mean gaps between arrivals times gapUnit
-	long   bool   // one of ServeMixed's long prompts
 	index  int    // among asks
 }
 
@@ -219,9 +218,7 @@ func (g *servingGen) mixed() func() *ask {
 		if n++; n%longEvery != longEvery/2 { // request 32, 96, …: so that the device is busy when the first long prompt arrives
 			return next()
 		}
-		a := g.ask(g.extend(nil, longPrompt), longAnswer)
-		a.long = true
-		return a
+		return g.ask(g.extend(nil, longPrompt), longAnswer)
 	}
 }
 

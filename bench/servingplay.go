@@ -7,7 +7,6 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/sim"
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -51,17 +50,9 @@ func newServingPlay(cfg ServingConfig, trace *servingTrace) (*servingPlay, error
 	if p.backend, err = sim.Open(cfg.backend(p.clock)); err != nil {
 		return nil, err
 	}
-	info := p.backend.Info()
-	s := cfg.Scheduler
-	s.LeaseLowPages, s.LeaseBulkPages, s.LeaseHighPages = info.NumPages, info.NumPages, info.NumPages
-	if p.s, err = scheduler.New(s, info); err != nil {
+	if p.s, err = NewScheduler(cfg.Scheduler, p.backend.Info()); err != nil {
 		return nil, err
 	}
-	pages := make([]kv.PageID, p.s.Want())
-	for i := range pages {
-		pages[i] = kv.PageID(i)
-	}
-	p.s.Grant(pages, 0)
 	p.result.ends = make([]time.Duration, len(p.asked))
 	return p, nil
 }

@@ -110,24 +110,20 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	jobs := newJobs(ctx, progress)
+	var jobs []job
 	table := &ServingTable{Loads: make([]ServingCells, len(cfg.Loads))}
 	bases := make([]ServingConfig, len(cfg.Loads))
 	traces := make([]*servingTrace, len(cfg.Loads))
 	for i, load := range cfg.Loads {
 		base := cfg.Base
 		base.Load, base.Rate, base.Clients = load, 1, 0
-		base, err := base.withDefaults()
-		if err == nil {
-			err = base.validate()
-		}
-		if err != nil {
-			jobs.wait()
+		base = base.withDefaults()
+		if err := base.validate(); err != nil {
 			return nil, err
 		}
 		bases[i] = base
 		table.describe(&base)
-		jobs.run(func(ctx context.Context) (err error) {
+		jobs = append(jobs, func(ctx context.Context) (err error) {
 			if traces[i], err = newServingTrace(ctx, load, base.Requests, base.Seed); err != nil {
 				return err
 			}
@@ -137,10 +133,10 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 			return err
 		})
 	}
-	if err := jobs.wait(); err != nil {
+	if err := inParallel(ctx, progress, jobs); err != nil {
 		return nil, err
 	}
-	jobs = newJobs(ctx, progress)
+	jobs = nil
 	for i := range cfg.Loads {
 		cells := &table.Loads[i]
 		for _, l := range cfg.Levels {
@@ -149,7 +145,7 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 		for j := range cells.Levels {
 			runs := &cells.Levels[j]
 			for k, v := range cfg.Variants {
-				jobs.run(func(ctx context.Context) (err error) {
+				jobs = append(jobs, func(ctx context.Context) (err error) {
 					run := bases[i]
 					run.Rate, run.Scheduler = runs.Rate, bases[i].with(v.Scheduler)
 					runs.Results[k], err = serve(ctx, run, traces[i])
@@ -159,15 +155,14 @@ func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func
 			}
 		}
 	}
-	return table, jobs.wait()
+	return table, inParallel(ctx, progress, jobs)
 }
 
 // with returns s, a variant's scheduler configuration, with its zero fields set to the defaults of
 // c.
 func (c ServingConfig) with(s scheduler.Config) scheduler.Config {
 	c.Scheduler = s
-	filled, _ := c.withDefaults() // no error: the base, with the same profile, had none
-	return filled.Scheduler
+	return c.withDefaults().Scheduler
 }
 
 // describe sets the sizes that all runs share.

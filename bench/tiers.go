@@ -226,38 +226,40 @@ func (p *tierPlay) run(ctx context.Context, name string) (run TierRun, err error
 // count fills in the figures of the rounds before the restart. got has the replies of the run,
 // ideal those of the reference device to the same requests.
 func (r *TierRun) count(got, ideal map[tierAsk]tierReply) {
-	var cached [kv.Tiers]int
-	prompts := 0
+	cached, prompts := r.compare(got, ideal)
 	ttft := make([]time.Duration, 0, len(got))
 	for ask, reply := range got {
-		prompts += reply.prompt
-		for t, n := range reply.cached {
-			cached[t] += n
-		}
 		r.ComputedTokens += reply.computed
 		r.IdealComputedTokens += ideal[ask].computed
-		r.Identical = r.Identical && reply.digest == ideal[ask].digest
 		ttft = append(ttft, reply.ttft)
 	}
-	rate := func(n int) float64 { return float64(n) / float64(prompts) }
-	r.HitRateDevice, r.HitRateHost, r.HitRateDisk = rate(cached[kv.TierDevice]), rate(cached[kv.TierHost]), rate(cached[kv.TierDisk])
-	r.RestoredTokens = cached[kv.TierHost] + cached[kv.TierDisk]
+	r.HitRateDevice, r.HitRateHost, r.HitRateDisk = cached[kv.TierDevice]/prompts, cached[kv.TierHost]/prompts, cached[kv.TierDisk]/prompts
 	r.TTFTp50Millis, r.TTFTp99Millis = Percentile(ttft, 50), Percentile(ttft, 99)
 }
 
 // restart adds the figures of the round after the restart. got has the replies of the run, ideal
 // those of the reference device to the same requests.
 func (r *TierRun) restart(got, ideal map[tierAsk]tierReply) {
-	prompts, cached := 0, 0
+	cached, prompts := r.compare(got, ideal)
+	all := 0.0
+	for _, n := range cached {
+		all += n
+	}
+	r.RestartHitRate = all / prompts
+}
+
+// compare adds the figures that both phases have, and returns the cached prompt tokens by tier, and all
+// prompt tokens.
+func (r *TierRun) compare(got, ideal map[tierAsk]tierReply) (cached [kv.Tiers]float64, prompts float64) {
 	for ask, reply := range got {
-		prompts += reply.prompt
-		for _, n := range reply.cached {
-			cached += n
+		prompts += float64(reply.prompt)
+		for t, n := range reply.cached {
+			cached[t] += float64(n)
 		}
 		r.RestoredTokens += reply.cached[kv.TierHost] + reply.cached[kv.TierDisk]
 		r.Identical = r.Identical && reply.digest == ideal[ask].digest
 	}
-	r.RestartHitRate = float64(cached) / float64(prompts)
+	return cached, prompts
 }
 
 // play asks about each document once in each of the rounds [from, to), and stores the

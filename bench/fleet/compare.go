@@ -120,10 +120,7 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	if progress == nil {
 		progress = func(string) {}
 	}
-	base, err := cfg.Base.WithDefaults()
-	if err != nil {
-		return nil, err
-	}
+	base := cfg.Base.WithDefaults()
 	weights := base.Weights
 	if weights == (router.Weights{}) {
 		weights = router.DefaultWeights()

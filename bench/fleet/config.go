@@ -3,6 +3,7 @@ package fleet
 import (
 	"time"
 
+	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
@@ -58,16 +59,12 @@ type Config struct {
 	plant *kv.Rank // test only: pins all requests to this worker
 }
 
-// WithDefaults returns a copy with the defaults in place of zeros. It fails if the default
-// device can't be made.
-func (c Config) WithDefaults() (Config, error) {
+// WithDefaults returns a copy with the defaults in place of zeros.
+func (c Config) WithDefaults() Config {
 	if c.Device == (sim.Profile{}) {
-		var err error
-		if c.Device, err = sim.ProfileByName("h100"); err != nil {
-			return c, err
-		}
+		c.Device = bench.BuiltIn("h100")
 	}
-	return bounds.Fill(c), nil
+	return bounds.Fill(c)
 }
 
 // Validate reports all faults at once, by field and value. Workers validate their own

@@ -110,10 +110,7 @@ func TestBrokenWorkersAreCaught(t *testing.T) {
 		"(before: false)":  func(r *Report) { r.Tokens = r.Tokens[:0] },
 		"of worker 1/0: k": func(r *Report) { r.Events = append(r.Events, orphan()) },
 	} {
-		cfg, err := Config{Workers: 2, Rate: 10}.WithDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := Config{Workers: 2, Rate: 10}.WithDefaults()
 		p, err := newPlay(cfg, generated(t, "chat", 200, 2))
 		if err != nil {
 			t.Fatal(err)
@@ -169,10 +166,7 @@ func TestIndexNeverOvercounts(t *testing.T) {
 		if invariants.Enabled {
 			pool = 1 << 13 // small enough that the fewer requests cause evictions
 		}
-		cfg, err := Config{Workers: 3, Kind: kind, Rate: 25, KVTokens: pool, Policy: router.CostLatency}.WithDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := Config{Workers: 3, Kind: kind, Rate: 25, KVTokens: pool, Policy: router.CostLatency}.WithDefaults()
 		p, err := newPlay(cfg, trace)
 		if err != nil {
 			t.Fatal(err)

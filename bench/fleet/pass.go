@@ -32,7 +32,7 @@ func (p *play) send(i int, d *router.Decision) {
 	q.res, q.at = d.Reservation, w
 	w.requests++
 	q.overlap = min(d.Overlap.Blocks()*BlockTokens, len(q.req.Tokens))
-	p.sums.overlap += q.overlap
+	p.measures.result.PromisedTokens += q.overlap
 	if p.guess != nil {
 		p.fail(p.guess.Route(w.holder, kvindex.Run{Hashes: q.req.Hashes, Locals: q.req.Locals}, now))
 	}
@@ -58,7 +58,7 @@ func (p *play) pass(w *station) {
 		return
 	}
 	w.computed += p.report.Computed
-	p.sums.cached += p.report.Cached
+	p.measures.result.CachedTokens += p.report.Cached
 	p.publish(w, p.report.Events)
 	w.output += len(p.report.Tokens)
 	for _, id := range p.report.Tokens {
@@ -114,8 +114,8 @@ func (p *play) restart() {
 		if q.ended || q.at != w {
 			continue
 		}
-		p.sums.prompt -= len(q.req.Tokens)
-		p.sums.overlap -= q.overlap
+		p.measures.result.PromptTokens -= len(q.req.Tokens)
+		p.measures.result.PromisedTokens -= q.overlap
 		p.free = append(p.free, q.req)
 		q.at, q.req, q.got = nil, nil, 0
 		p.arrive(i)
@@ -149,9 +149,11 @@ func (p *play) token(now time.Duration, id int) {
 		return
 	}
 	if q.got == 0 {
-		p.sums.first(p, id, now-q.arrived)
+		if p.steady(id) {
+			p.measures.ttft = append(p.measures.ttft, now-q.arrived)
+		}
 	} else {
-		p.sums.gaps.add(now - q.last)
+		p.measures.gaps.add(now - q.last)
 	}
 	q.got++
 	q.last = now
@@ -173,7 +175,10 @@ func (p *play) end(now time.Duration, id int) {
 	}
 	q.ended = true
 	p.ended++
-	p.sums.end(p, id, now-q.arrived)
+	p.measures.ends = append(p.measures.ends, now)
+	if p.steady(id) {
+		p.measures.e2e = append(p.measures.e2e, now-q.arrived)
+	}
 	p.free = append(p.free, q.req)
 	q.req = nil
 	for _, i := range q.waiters {
@@ -196,7 +201,7 @@ func (p *play) admit() {
 		i := p.queued[ticket]
 		start := p.tick()
 		d, err := p.r.Take(now, ticket, p.overlaps(p.asked[i].req))
-		p.sums.chose(p, start)
+		p.chose(start)
 		if err != nil {
 			p.fail(fmt.Errorf("fleet: waiting request %d: %w", i, err))
 			return
@@ -226,4 +231,11 @@ func (p *play) tick() time.Time {
 		return time.Time{}
 	}
 	return p.cfg.Clock()
+}
+
+// chose records the wall time of a choice since start.
+func (p *play) chose(start time.Time) {
+	if p.cfg.Clock != nil {
+		p.measures.choices = append(p.measures.choices, p.cfg.Clock().Sub(start))
+	}
 }

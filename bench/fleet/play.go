@@ -36,7 +36,7 @@ type play struct {
 	err            error                 // the first error; it ends the run
 	checked        func(*station) error  // test hook, called after a worker's events were applied
 
-	sums sums
+	measures measures
 }
 
 // station is a worker, and what play records about it.
@@ -213,7 +213,7 @@ func (p *play) arrive(i int) {
 	p.trace.fill(i, p.hasher, req)
 	now := p.clock.Now()
 	p.asked[i].req, p.asked[i].arrived = req, now
-	p.sums.prompt += len(req.Tokens)
+	p.measures.result.PromptTokens += len(req.Tokens)
 	ask := router.Request{PromptTokens: len(req.Tokens), Hashes: req.Hashes, Pinned: p.cfg.plant}
 	start := p.tick()
 	if p.buckets != nil && ask.Pinned == nil {
@@ -221,14 +221,14 @@ func (p *play) arrive(i int) {
 	}
 	ask.Overlaps = p.overlaps(req)
 	d, err := p.r.Select(now, &ask)
-	p.sums.chose(p, start)
+	p.chose(start)
 	switch {
 	case errors.Is(err, router.ErrBusy):
 		ask.Overlaps = nil // admit looks them up again
 		ticket, err := p.r.Wait(now, &ask)
 		p.fail(err)
 		p.queued[ticket] = i
-		p.sums.queued++
+		p.measures.result.Queued++
 	case err != nil:
 		p.fail(fmt.Errorf("fleet: request %d: %w", i, err))
 	default:
@@ -245,11 +245,8 @@ const clientsPerWorker = 32
 // configuration, the end of ctx, and workers that lose requests or output too many or too few
 // tokens.
 func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
-	cfg, err := cfg.WithDefaults()
-	if err == nil {
-		err = cfg.Validate()
-	}
-	if err != nil {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
 		return Result{}, err
 	}
 	p, err := newPlay(cfg, trace)

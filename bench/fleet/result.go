@@ -49,50 +49,27 @@ type Result struct {
 	SelectP99  float64 `json:"select_us_p99,omitempty"`
 }
 
-// sums collects the figures during a run.
-type sums struct {
-	prompt, cached, overlap int // tokens
-	queued                  int // requests
-	ttft, e2e               []time.Duration
-	gaps                    histogram       // ITL
-	ends                    []time.Duration // virtual times of endings, ascending
-	choices                 []time.Duration // wall times
+// measures are what play counts and measures during a run.
+type measures struct {
+	result    Result // the sums of tokens and requests; summarise adds the rest
+	ttft, e2e []time.Duration
+	gaps      histogram       // ITL
+	ends      []time.Duration // virtual times of endings, ascending
+	choices   []time.Duration // wall times
 }
 
 // steady reports whether the latencies of request id count: the first fifth of the requests does
 // not.
 func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 
-func (s *sums) first(p *play, id int, took time.Duration) {
-	if p.steady(id) {
-		s.ttft = append(s.ttft, took)
-	}
-}
-
-func (s *sums) end(p *play, id int, took time.Duration) {
-	s.ends = append(s.ends, p.clock.Now())
-	if p.steady(id) {
-		s.e2e = append(s.e2e, took)
-	}
-}
-
-// chose records the wall time of a choice since start.
-func (s *sums) chose(p *play, start time.Time) {
-	if p.cfg.Clock != nil {
-		s.choices = append(s.choices, p.cfg.Clock().Sub(start))
-	}
-}
-
 // summarise computes the figures of the run.
 func (p *play) summarise() Result {
-	s := &p.sums
-	r := Result{
-		Policy: Policy{p.cfg.Policy, p.cfg.Staged}.String(), Requests: len(p.asked), PromptTokens: s.prompt, CachedTokens: s.cached, PromisedTokens: s.overlap,
-		Queued: s.queued, HitRate: float64(s.cached) / float64(s.prompt), VirtualSeconds: p.clock.Now().Seconds(),
-		TTFTp50: bench.Percentile(s.ttft, 50), TTFTp99: bench.Percentile(s.ttft, 99), E2Ep50: bench.Percentile(s.e2e, 50), E2Ep99: bench.Percentile(s.e2e, 99),
-		ITLp50: s.gaps.percentile(50), ITLp99: s.gaps.percentile(99), RequestsPerS: throughput(s.ends),
-		EvictedBlocks: int(p.index.Stats().RemovedBlocks),
-	}
+	s, r := &p.measures, p.measures.result
+	r.Policy, r.Requests, r.VirtualSeconds = Policy{p.cfg.Policy, p.cfg.Staged}.String(), len(p.asked), p.clock.Now().Seconds()
+	r.HitRate, r.EvictedBlocks = float64(r.CachedTokens)/float64(r.PromptTokens), int(p.index.Stats().RemovedBlocks)
+	r.TTFTp50, r.TTFTp99 = bench.Percentile(s.ttft, 50), bench.Percentile(s.ttft, 99)
+	r.E2Ep50, r.E2Ep99 = bench.Percentile(s.e2e, 50), bench.Percentile(s.e2e, 99)
+	r.ITLp50, r.ITLp99, r.RequestsPerS = s.gaps.percentile(50), s.gaps.percentile(99), throughput(s.ends)
 	mostComputed, mostOutput := 0, 0
 	for i := range p.workers {
 		w := &p.workers[i]

@@ -62,10 +62,7 @@ func TestStaged(t *testing.T) {
 		t.Errorf("one bucket of all: %v\nno buckets: %v", one, plain)
 	}
 	for _, stage := range []router.Staging{router.ByTurn, router.ByPrefix} {
-		cfg, err := Config{Workers: 8, Rate: 60, Staged: Staged{Buckets: 4, Stage: stage, PrefixBlocks: 16}}.WithDefaults()
-		if err != nil {
-			t.Fatal(err)
-		}
+		cfg := Config{Workers: 8, Rate: 60, Staged: Staged{Buckets: 4, Stage: stage, PrefixBlocks: 16}}.WithDefaults()
 		p, err := newPlay(cfg, trace)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/bench"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
@@ -113,20 +114,14 @@ func newOurs(cfg *Config, requests int) (Worker, error) {
 		NumPages: kv.FloorPages(cfg.KVTokens, BlockTokens), PageBytes: BlockTokens * kvTokenBytes(&cfg.Device.Model), MaxSlots: cfg.MaxRunning, MaxRows: cfg.MaxRunning,
 		MaxTokens: cfg.StepTokens, MaxInflight: 2, Cost: cfg.Device.Cost(),
 	}
-	n := w.info.NumPages
 	var err error
-	w.s, err = scheduler.New(scheduler.Config{
+	w.s, err = bench.NewScheduler(scheduler.Config{
 		StepTokens: cfg.StepTokens, MaxRunning: cfg.MaxRunning, MaxQueued: max(1, requests), MaxInflight: 1,
-		BlockTokens: BlockTokens, Events: true, LeaseLowPages: n, LeaseBulkPages: n, LeaseHighPages: n,
+		BlockTokens: BlockTokens, Events: true,
 	}, w.info)
 	if err != nil {
 		return nil, fmt.Errorf("fleet: worker of %d KV tokens: %w", cfg.KVTokens, err)
 	}
-	pages := make([]kv.PageID, w.s.Want())
-	for i := range pages {
-		pages[i] = kv.PageID(i)
-	}
-	w.s.Grant(pages, 0)
 	return w, nil
 }
 

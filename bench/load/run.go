@@ -70,11 +70,7 @@ func (r *runner) warmUp(ctx context.Context) error {
 	sc := r.client.scratch.Get().(*scratch)
 	defer r.client.scratch.Put(sc)
 	for i := range r.cfg.Warmup {
-		n := r.cfg.WarmupSet.Sessions()
-		if n > 0 {
-			i %= n
-		}
-		s := r.cfg.WarmupSet.Session(i)
+		s := session(r.cfg.WarmupSet, i)
 		d := &dialogue{}
 		d.add("system", &s.System)
 		d.add("user", &s.Turns[0].User)
@@ -98,13 +94,10 @@ func (r *runner) closedLoop(ctx context.Context) {
 		workers.Go(func() {
 			for r.open(ctx) {
 				i := int(r.next.Add(1) - 1)
-				if n := r.dataset.Sessions(); n > 0 {
-					if r.cfg.Requests == 0 && r.cfg.Duration == 0 && i >= n {
-						return
-					}
-					i %= n
+				if n := r.dataset.Sessions(); n > 0 && i >= n && r.cfg.Requests == 0 && r.cfg.Duration == 0 {
+					return
 				}
-				s := r.dataset.Session(i)
+				s := session(r.dataset, i)
 				r.play(ctx, &s, -1)
 			}
 		})
@@ -127,16 +120,12 @@ func (r *runner) openLoop(ctx context.Context) {
 		count = len(schedule)
 	}
 	for i := range count {
-		n := i
-		if all := r.dataset.Sessions(); all > 0 {
-			n %= all
-		}
-		s := r.dataset.Session(n) // made before it is due, as this takes time
+		s := session(r.dataset, i) // made before it is due, as this takes time
 		due := s.At
 		if !r.cfg.Timed {
 			due = schedule[i]
 		}
-		if r.cfg.Duration > 0 && due >= r.cfg.Duration || !sleep(ctx, due-time.Since(r.begin)) || !r.open(ctx) {
+		if r.cfg.Duration > 0 && due >= r.cfg.Duration || !sleep(ctx, due-time.Since(r.begin), nil) || !r.open(ctx) {
 			return
 		}
 		sessions.Go(func() { r.play(ctx, &s, due) })
@@ -239,18 +228,7 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 	if most := r.cfg.Duration - time.Since(r.begin); r.cfg.Duration > 0 && most < d {
 		d = most
 	}
-	if d <= 0 {
-		return r.open(ctx)
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return r.open(ctx)
-	case <-r.over:
-	case <-ctx.Done():
-	}
-	return false
+	return sleep(ctx, d, r.over) && r.open(ctx)
 }
 
 // exchange sends the dialogue d as a prompt and fills in sc.sample; see Client.exchange. most is
@@ -271,17 +249,24 @@ func (r *runner) add(s *sample) {
 	}
 }
 
-// sleep waits for d; ok is false if ctx ended first.
-func sleep(ctx context.Context, d time.Duration) (ok bool) {
+// sleep waits for d; ok is false if ctx ended or over was closed first.
+func sleep(ctx context.Context, d time.Duration, over <-chan struct{}) (ok bool) {
 	if d <= 0 {
 		return ctx.Err() == nil
 	}
-	t := time.NewTimer(d)
-	defer t.Stop()
 	select {
-	case <-t.C:
+	case <-time.After(d):
 		return true
+	case <-over:
 	case <-ctx.Done():
-		return false
 	}
+	return false
+}
+
+// session returns session i of a data set. After the last session the first one follows.
+func session(d Dataset, i int) Session {
+	if n := d.Sessions(); n > 0 {
+		i %= n
+	}
+	return d.Session(i)
 }
