@@ -9,10 +9,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
-	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
-	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
 
@@ -69,14 +67,4 @@ type gpuFlags struct {
 // options returns the flags as options of the backend.
 func (f *gpuFlags) options() backends.GPU {
 	return backends.GPU{Device: f.GPU, Memory: f.GPUMemory}
-}
-
-// openCPU opens the cpu backend for commands that measure it.
-func openCPU(m *model.Model, o backends.Options) (*cpu.Backend, error) {
-	o.Model = m
-	b, err := openBackend("cpu", o)
-	if err != nil {
-		return nil, err
-	}
-	return b.(*cpu.Backend), nil
 }

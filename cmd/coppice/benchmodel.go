@@ -159,18 +159,26 @@ type engineFlags struct {
 	Threads int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 }
 
-// openModel returns the model, generated if none is given, and a function that closes it.
-func (f *engineFlags) openModel(ctx context.Context) (*model.Model, func(), error) {
+// openCPU opens the model, generated if none is given, on the cpu backend. The options' model and threads are
+// set here. done closes both.
+func (f *engineFlags) openCPU(ctx context.Context, o backends.Options) (m *model.Model, b *cpu.Backend, done func(), err error) {
 	dir, remove, err := f.Model.or(ctx, f.Preset)
 	if err != nil {
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	m, err := model.Open(dir)
-	if err != nil {
+	if m, err = model.Open(dir); err != nil {
 		remove()
-		return nil, nil, err
+		return nil, nil, nil, err
 	}
-	return m, func() { m.Close(); remove() }, nil
+	o.Model, o.Threads = m, f.threads()
+	opened, err := openBackend("cpu", o)
+	if err != nil {
+		m.Close()
+		remove()
+		return nil, nil, nil, err
+	}
+	b = opened.(*cpu.Backend)
+	return m, b, func() { b.Close(); m.Close(); remove() }, nil
 }
 
 // threads returns the number of compute threads.
@@ -187,19 +195,14 @@ type engineCmd struct {
 
 // Run is called by kong.
 func (c *engineCmd) Run(ctx context.Context) error {
-	m, done, err := c.openModel(ctx)
+	_, backend, done, err := c.openCPU(ctx, backends.Options{
+		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, KVType: c.KVType,
+	})
 	if err != nil {
 		return err
 	}
 	defer done()
 	threads := c.threads()
-	backend, err := openCPU(m, backends.Options{
-		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, Threads: threads, KVType: c.KVType,
-	})
-	if err != nil {
-		return err
-	}
-	defer backend.Close()
 	ceilings := cpu.MeasureCeilings(threads)
 	work := backend.Work()
 	cfg := bench.EngineConfig{

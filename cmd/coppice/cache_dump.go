@@ -58,30 +58,31 @@ func (c *cacheDumpCmd) Run(ctx context.Context) error {
 // write reads a tree and writes it node by node, so that a large tree takes little memory. It returns
 // the number of nodes that the server has left out.
 func (c *cacheDumpCmd) write(out io.Writer, tree io.Reader) (hidden int, err error) {
-	var d dumper
+	var node func(*server.NodeFigures) // its writer keeps errors
 	switch c.Format {
 	case "dot":
-		d = &dotDump{out: out, labels: map[radixcache.NodeID]string{}}
+		fmt.Fprintln(out, "digraph radixcache {\n\tnode [shape=box fontname=monospace]\n\troot [shape=point]")
+		node = (&dotDump{out: out, labels: map[radixcache.NodeID]string{}}).node
 	case "json":
-		d = jsonDump{json.NewEncoder(out)}
+		to := json.NewEncoder(out)
+		node = func(n *server.NodeFigures) { to.Encode(n) }
 	default:
-		d = &textDump{out: out, places: map[radixcache.NodeID]textPlace{radixcache.Root: {depth: -1}}}
+		node = (&textDump{out: out, places: map[radixcache.NodeID]textPlace{radixcache.Root: {depth: -1}}}).node
 	}
-	d.begin()
-	if hidden, err = readTree(tree, d.node); err != nil {
+	if hidden, err = readTree(tree, node); err != nil {
 		return hidden, fmt.Errorf("the answer is not a tree of coppice: %w", err)
 	}
-	d.end()
+	if c.Format == "dot" {
+		fmt.Fprintln(out, "}")
+	}
 	return hidden, nil
 }
 
 // readTree reads the answer of /v1/cache/tree and calls node for each node, parents first.
 func readTree(r io.Reader, node func(*server.NodeFigures)) (hidden int, err error) {
 	in := json.NewDecoder(r)
-	for _, want := range []json.Token{json.Delim('{'), "nodes", json.Delim('[')} {
-		if got, err := in.Token(); err != nil || got != want {
-			return 0, errors.Join(fmt.Errorf("%v, want %v", got, want), err)
-		}
+	if err := expect(in, json.Delim('{'), "nodes", json.Delim('[')); err != nil {
+		return 0, err
 	}
 	for in.More() {
 		var n server.NodeFigures
@@ -90,27 +91,21 @@ func readTree(r io.Reader, node func(*server.NodeFigures)) (hidden int, err erro
 		}
 		node(&n)
 	}
-	for _, want := range []json.Token{json.Delim(']'), "truncated"} {
-		if got, err := in.Token(); err != nil || got != want {
-			return 0, errors.Join(fmt.Errorf("%v, want %v", got, want), err)
-		}
+	if err := expect(in, json.Delim(']'), "truncated"); err != nil {
+		return 0, err
 	}
 	return hidden, in.Decode(&hidden)
 }
 
-// dumper writes a tree in one format. Its writer keeps errors.
-type dumper interface {
-	begin()
-	node(*server.NodeFigures)
-	end()
+// expect reads these tokens.
+func expect(in *json.Decoder, tokens ...json.Token) error {
+	for _, want := range tokens {
+		if got, err := in.Token(); err != nil || got != want {
+			return errors.Join(fmt.Errorf("%v, want %v", got, want), err)
+		}
+	}
+	return nil
 }
-
-// jsonDump writes a JSON object per node.
-type jsonDump struct{ *json.Encoder }
-
-func (d jsonDump) begin()                     {}
-func (d jsonDump) node(n *server.NodeFigures) { d.Encode(n) }
-func (d jsonDump) end()                       {}
 
 // textDump writes a line per node, children indented below their parent, and a line above the
 // nodes of a namespace:
@@ -129,9 +124,6 @@ type textPlace struct {
 	depth      int
 	own, below string
 }
-
-func (d *textDump) begin() {}
-func (d *textDump) end()   {}
 
 func (d *textDump) node(n *server.NodeFigures) {
 	up := d.places[n.Parent]
@@ -186,12 +178,6 @@ type dotDump struct {
 	out    io.Writer
 	labels map[radixcache.NodeID]string // namespaces of the nodes written
 }
-
-func (d *dotDump) begin() {
-	fmt.Fprintln(d.out, "digraph radixcache {\n\tnode [shape=box fontname=monospace]\n\troot [shape=point]")
-}
-
-func (d *dotDump) end() { fmt.Fprintln(d.out, "}") }
 
 func (d *dotDump) node(n *server.NodeFigures) {
 	label := fmt.Sprintf("#%d [%d,%d)\n", n.ID, n.Start, n.Start+n.Tokens)

@@ -32,18 +32,12 @@ func (c *calibrateCmd) Run(ctx context.Context) error {
 	if err := c.validate(); err != nil {
 		return err
 	}
-	m, done, err := c.openModel(ctx)
+	m, backend, done, err := c.openCPU(ctx, backends.Options{KVTokens: c.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16})
 	if err != nil {
 		return err
 	}
 	defer done()
-	threads := c.threads()
-	backend, err := openCPU(m, backends.Options{KVTokens: c.KVTokens(), MaxTokens: max(512, c.NewTokens), MaxRows: 16, MaxSlots: 16, Threads: threads})
-	if err != nil {
-		return err
-	}
-	defer backend.Close()
-	base, err := calibrationBase(m, backend, threads)
+	base, err := calibrationBase(m, backend, c.threads())
 	if err != nil {
 		return err
 	}

@@ -167,16 +167,10 @@ func (d *dialogue) read() (string, error) {
 		}
 		select {
 		case <-d.signals:
-			if d.terminal {
-				fmt.Fprintln(d.out)
-			}
-			return "", context.Canceled
+			return "", d.leave(context.Canceled)
 		case line, ok := <-d.lines:
 			if !ok && text == "" {
-				if d.terminal {
-					fmt.Fprintln(d.out)
-				}
-				return "", io.EOF
+				return "", d.leave(io.EOF)
 			}
 			more := strings.HasSuffix(line, `\`)
 			text += strings.TrimSuffix(line, `\`)
@@ -187,6 +181,14 @@ func (d *dialogue) read() (string, error) {
 			prompt = ". "
 		}
 	}
+}
+
+// leave ends the line of the prompt and returns why.
+func (d *dialogue) leave(why error) error {
+	if d.terminal {
+		fmt.Fprintln(d.out)
+	}
+	return why
 }
 
 // command runs a command, a line that begins with a slash, and reports whether to leave.

@@ -104,7 +104,7 @@ func firstOf(err error, n int) string {
 // judgeKernels returns the finding on the path that the cpu backend takes: the one that COPPICE_CPU
 // names, else the fastest whose self-test succeeds.
 func (f *cpuFacts) judgeKernels() finding {
-	names := texts(f.ISAs)
+	names := texts(f.ISAs, cpu.ISA.String)
 	can := "this CPU can run " + strings.Join(names, ", ")
 	last := len(f.ISAs) - 1
 	best := last

@@ -138,28 +138,19 @@ func meant(err *kong.ParseError) string {
 
 // vars are the values of ${} in the tags of flags.
 var vars = kong.Vars{
-	"evictions": either(texts(radixcache.Policies())),
-	"policies":  either(abouts(scheduler.Policies())),
+	"evictions": either(texts(radixcache.Policies(), radixcache.Policy.String)),
+	"policies":  either(texts(scheduler.Policies(), scheduler.Policy.About)),
 	"backends":  strings.Join(backends.Names(), ","),
 
 	// of askFlags:
 	"server": "http://127.0.0.1:8080", "form": "", "asked": "URL of the server.", "key": "of the server, if it needs one.",
 }
 
-// abouts returns the descriptions of policies.
-func abouts(policies []scheduler.Policy) []string {
+// texts returns a text of each value.
+func texts[T any](values []T, text func(T) string) []string {
 	var all []string
-	for _, p := range policies {
-		all = append(all, p.About())
+	for _, v := range values {
+		all = append(all, text(v))
 	}
 	return all
-}
-
-// texts returns the names of values.
-func texts[T fmt.Stringer](values []T) []string {
-	var names []string
-	for _, v := range values {
-		names = append(names, v.String())
-	}
-	return names
 }

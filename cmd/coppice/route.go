@@ -89,7 +89,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Sync()
-	file, err := readWorkersFile(c.WorkersFile)
+	file, err := c.readWorkers()
 	if err != nil {
 		return err
 	}

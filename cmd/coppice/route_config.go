@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -42,22 +43,11 @@ func (c *routeCmd) gateway(ctx context.Context, keys []server.Key, file []byte, 
 			BlockTokens: c.BlockTokens, Policy: c.Policy, Seed: c.Seed, MaxWorkers: c.MaxWorkers, MaxQueued: c.MaxQueued,
 			TierWeights: c.TierWeights, SessionTTL: c.SessionTTL, Order: c.QueueOrder, BusyFactor: c.BusyFactor,
 		},
-		GuessTTL: c.GuessTTL, EventOutlast: c.Outlast, NoPredict: !c.Predict, StallAfter: c.StallAfter, Retries: c.Retries,
-		ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout, QueueTimeout: c.QueueTimeout,
+		// The gateway takes zeros for its defaults: translate those that mean none. A nanosecond is over before any
+		// request ends and frees a worker.
+		EventOutlast: cmp.Or(c.Outlast, -1), StallAfter: cmp.Or(c.StallAfter, -1), Retries: cmp.Or(c.Retries, -1), QueueTimeout: cmp.Or(c.QueueTimeout, 1),
+		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
-	}
-	// The gateway takes zeros for its defaults: translate those that mean none.
-	if c.Retries == 0 {
-		cfg.Retries = -1
-	}
-	if cfg.StallAfter == 0 {
-		cfg.StallAfter = -1
-	}
-	if cfg.EventOutlast == 0 {
-		cfg.EventOutlast = -1
-	}
-	if cfg.QueueTimeout == 0 {
-		cfg.QueueTimeout = 1 // a nanosecond: over before any request ends and frees a worker
 	}
 	if cfg.Router.Weights, err = c.weights(); err != nil {
 		return cfg, err

@@ -45,20 +45,14 @@ func (f *poolFlags) apply(cfg *gateway.Config, log *zap.Logger) error {
 		return nil
 	}
 	var err error
-	if f.poolsText, err = readPools(f.Pools); err == nil {
+	if f.poolsText, err = f.read(); err == nil {
 		cfg.Pools, err = f.parse(f.poolsText, log)
 	}
 	return err
 }
 
-// readPools returns the contents of a file of pools.
-func readPools(path string) ([]byte, error) {
-	data, err := readFile(path, maxPoolsFile)
-	if err != nil {
-		return nil, fmt.Errorf("--pools %s: %w", path, err)
-	}
-	return data, nil
-}
+// read returns the contents of the file of pools.
+func (f *poolFlags) read() ([]byte, error) { return readFlagFile("--pools", f.Pools, maxPoolsFile) }
 
 // parse parses the contents of the file of pools and logs its warnings.
 func (f *poolFlags) parse(data []byte, log *zap.Logger) (*gateway.PoolsConfig, error) {
@@ -92,7 +86,7 @@ func wrongPools(data []byte, err error) string {
 // watchedPools returns the watch of the file of pools, which sets g's pools after a change.
 func (f *poolFlags) watchedPools(g *gateway.Gateway, log *zap.Logger) *watched {
 	return &watched{what: "pools' file", path: f.Pools, has: f.poolsText,
-		read: func() ([]byte, error) { return readPools(f.Pools) },
+		read: f.read,
 		take: func(data []byte) (zap.Field, error) {
 			p, err := f.parse(data, log)
 			if err != nil {

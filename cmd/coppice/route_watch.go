@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -59,17 +58,23 @@ func (w *watched) run(ctx context.Context, log *zap.Logger) {
 	}
 }
 
-// readFile returns the contents of a file. A file of more bytes than most says is an error. Its
-// errors do not name the path.
-func readFile(path string, most int) ([]byte, error) {
+// readFlagFile returns the contents of the file at path, which a flag names; nil if path is empty. A file of
+// more bytes than most says is an error.
+func readFlagFile(flag, path string, most int) ([]byte, error) {
+	if path == "" {
+		return nil, nil
+	}
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, errors.Unwrap(err)
+		return nil, unread(flag, path, err)
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, int64(most)+1))
 	if err == nil && len(data) > most {
 		err = fmt.Errorf("it has more than %d bytes", most)
 	}
-	return data, err
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", flag, path, err)
+	}
+	return data, nil
 }

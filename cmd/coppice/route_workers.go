@@ -139,16 +139,9 @@ func socketPorts(endpoint string, ranks int) (host string, first int, err error)
 // maxWorkersFile bounds a file of workers, in bytes: 512 for each of 65536 workers.
 const maxWorkersFile = 32 << 20
 
-// readWorkersFile returns the contents of a file of workers; nil without a path.
-func readWorkersFile(path string) ([]byte, error) {
-	if path == "" {
-		return nil, nil
-	}
-	data, err := readFile(path, maxWorkersFile)
-	if err != nil {
-		return nil, fmt.Errorf("--workers-file %s: %w", path, err)
-	}
-	return data, nil
+// readWorkers returns the contents of the file of workers; nil if there is none.
+func (c *routeCmd) readWorkers() ([]byte, error) {
+	return readFlagFile("--workers-file", c.WorkersFile, maxWorkersFile)
 }
 
 // workersForm is the form of a file of workers, for messages.
@@ -176,8 +169,7 @@ func parseWorkers(data []byte) ([]gateway.Worker, error) {
 // watchedWorkers returns the watch of the file of workers. When the file changes, the watch sets
 // g's workers. has is the contents that g started with.
 func (c *routeCmd) watchedWorkers(has []byte, g *gateway.Gateway) *watched {
-	w := &watched{what: "workers' file", path: c.WorkersFile, has: has}
-	w.read = func() ([]byte, error) { return readWorkersFile(c.WorkersFile) }
+	w := &watched{what: "workers' file", path: c.WorkersFile, has: has, read: c.readWorkers}
 	w.take = func(data []byte) (zap.Field, error) {
 		all, err := c.workers(data)
 		if err == nil {

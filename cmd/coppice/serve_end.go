@@ -58,10 +58,8 @@ func (c *serveCmd) serve(srv *server.Server, l net.Listener, node *coppice.Node,
 // refuse keeps the server of a failed node running until the grace period is over or a signal
 // arrives; meanwhile the server answers 503 with the cause. Then refuse shuts the server down.
 func refuse(srv *server.Server, grace time.Duration, signals <-chan os.Signal) error {
-	over := time.NewTimer(grace)
-	defer over.Stop()
 	select {
-	case <-over.C:
+	case <-time.After(grace):
 	case <-signals:
 	}
 	return drain(srv, lastAnswers, signals, zap.NewNop())

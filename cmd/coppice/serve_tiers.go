@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -35,15 +36,12 @@ func (f *tierFlags) none() bool { return f.KVHost == 0 && f.KVDisk.dir == "" && 
 
 // tiers returns the configuration given by the flags.
 func (f *tierFlags) tiers() coppice.Tiers {
-	t := coppice.Tiers{Write: f.KVWrite, Flush: f.KVFlush, TokenSeconds: f.KVToken.Seconds()}
+	t := coppice.Tiers{Write: f.KVWrite, Flush: cmp.Or(f.KVFlush, -1), TokenSeconds: f.KVToken.Seconds()}
 	if !f.none() {
 		t.Open = stores.Config{
 			HostBytes: int64(f.KVHost), Disk: f.KVDisk.dir, DiskBytes: int64(f.KVDisk.size), Share: f.KVShare.dir, ShareBytes: int64(f.KVShare.size),
 			Shrink: f.KVShrink, Required: f.KVRequired, Sealer: f.KVKey.sealer,
 		}.Open
-	}
-	if f.KVFlush == 0 {
-		t.Flush = -1
 	}
 	return t
 }

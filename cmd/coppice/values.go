@@ -45,8 +45,8 @@ func valueMappers() []kong.Option {
 			to.SetInt(int64(d))
 			return err
 		})),
-		kong.TypeMapper(reflect.TypeFor[kv.DType](), value("data type of keys and values; want "+either(texts(cpu.KVTypes())), func(text string, to reflect.Value) error {
-			at := slices.Index(texts(cpu.KVTypes()), text)
+		kong.TypeMapper(reflect.TypeFor[kv.DType](), value("data type of keys and values; want "+either(texts(cpu.KVTypes(), kv.DType.String)), func(text string, to reflect.Value) error {
+			at := slices.Index(texts(cpu.KVTypes(), kv.DType.String), text)
 			if at < 0 {
 				return strconv.ErrSyntax
 			}
