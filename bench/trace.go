@@ -83,17 +83,13 @@ func openTrace[T any](path string, read func(io.Reader) (T, error)) (t T, err er
 // counts that the file claims.
 func ReadTrace(r io.Reader) (*Trace, error) {
 	d := &traceReader{r: bufio.NewReaderSize(r, 1<<16)}
-	requests, err := d.header()
-	if err != nil {
-		return nil, err
-	}
+	requests := d.header()
 	t := &Trace{requests: make([][]kv.Token, 0, min(requests, traceChunk))}
-	for i := range requests {
-		tokens, err := d.request(i, requests)
-		if err != nil {
-			return nil, err
-		}
-		t.add(tokens)
+	for i := 0; i < requests && d.err == nil; i++ {
+		t.add(d.request(i, requests))
+	}
+	if d.err != nil {
+		return nil, d.err
 	}
 	switch _, err := d.r.ReadByte(); err {
 	case io.EOF:
@@ -105,11 +101,20 @@ func ReadTrace(r io.Reader) (*Trace, error) {
 	}
 }
 
-// traceReader decodes a trace and tracks its position for error messages.
+// traceReader decodes a trace and tracks its position for error messages. After the first error it reads
+// nothing more.
 type traceReader struct {
 	r   *bufio.Reader
 	at  int64 // bytes decoded
 	buf []byte
+	err error // the first one
+}
+
+// fail keeps the first error.
+func (d *traceReader) fail(format string, args ...any) {
+	if d.err == nil {
+		d.err = fmt.Errorf(format, args...)
+	}
 }
 
 // recorded returns a hint for the error message if a file begins like a recorded trace
@@ -122,73 +127,67 @@ func recorded(begin []byte) string {
 }
 
 // header reads magic and version, and returns the number of requests.
-func (d *traceReader) header() (requests int, err error) {
-	b, err := d.take(4, "the magic")
-	if err != nil {
-		return 0, err
+func (d *traceReader) header() (requests int) {
+	if b := d.take(4, "the magic"); string(b) != traceMagic {
+		d.fail("%w: byte 0: magic %q, want %q: this is no prefix trace%s", ErrTrace, b, traceMagic, recorded(b))
 	}
-	if string(b) != traceMagic {
-		return 0, fmt.Errorf("%w: byte 0: magic %q, want %q: this is no prefix trace%s", ErrTrace, b, traceMagic, recorded(b))
-	}
-	version, err := d.count("the version", 1<<32-1)
-	if err != nil {
-		return 0, err
-	}
-	if version != traceVersion {
-		return 0, fmt.Errorf("%w: byte 4: version %d, want %d", ErrTrace, version, traceVersion)
+	if version := d.count("the version", 1<<32-1); version != traceVersion {
+		d.fail("%w: byte 4: version %d, want %d", ErrTrace, version, traceVersion)
 	}
 	return d.count("the number of requests", MaxTraceRequests)
 }
 
 // request reads request i of a trace of this many requests, chunk by chunk, so that memory grows
 // with the bytes that are really there.
-func (d *traceReader) request(i, of int) ([]kv.Token, error) {
+func (d *traceReader) request(i, of int) []kv.Token {
 	what := func(part string) string { return fmt.Sprintf("%s of request %d of %d", part, i, of) }
-	n, err := d.count(what("the length"), MaxRequestTokens)
-	if err != nil {
-		return nil, err
-	}
+	n := d.count(what("the length"), MaxRequestTokens)
 	tokens := make([]kv.Token, 0, min(n, traceChunk))
-	for len(tokens) < n {
-		b, err := d.take(4*min(n-len(tokens), traceChunk), what(fmt.Sprintf("the %d tokens", n)))
-		if err != nil {
-			return nil, err
-		}
-		for ; len(b) > 0; b = b[4:] {
+	for len(tokens) < n && d.err == nil {
+		for b := d.take(4*min(n-len(tokens), traceChunk), what(fmt.Sprintf("the %d tokens", n))); len(b) > 0; b = b[4:] {
 			tokens = append(tokens, kv.Token(binary.LittleEndian.Uint32(b)))
 		}
 	}
-	return tokens, nil
+	return tokens
 }
 
-// count reads a u32. If it is above most, count returns an error, in which what names the number.
-func (d *traceReader) count(what string, most uint32) (int, error) {
+// count reads a u32, which what names in errors. It returns 0 after an error. A number above most is an
+// error.
+func (d *traceReader) count(what string, most uint32) int {
 	at := d.at
-	b, err := d.take(4, what)
-	if err != nil {
-		return 0, err
+	b := d.take(4, what)
+	if b == nil {
+		return 0
 	}
 	n := binary.LittleEndian.Uint32(b)
 	if n > most {
-		return 0, fmt.Errorf("%w: byte %d: %s is %d, at most %d are read", ErrTrace, at, what, n, most)
+		d.fail("%w: byte %d: %s is %d, at most %d are read", ErrTrace, at, what, n, most)
+		return 0
 	}
-	return int(n), nil
+	return int(n)
 }
 
-// take returns the next n bytes, valid until the next call. what names the bytes in errors.
-func (d *traceReader) take(n int, what string) ([]byte, error) {
+// take returns the next n bytes, valid until the next call; nil after an error. what names the bytes in
+// errors.
+func (d *traceReader) take(n int, what string) []byte {
+	if d.err != nil {
+		return nil
+	}
 	if cap(d.buf) < n {
 		d.buf = make([]byte, n)
 	}
 	got, err := io.ReadFull(d.r, d.buf[:n])
 	switch {
 	case err == io.EOF || err == io.ErrUnexpectedEOF:
-		return nil, fmt.Errorf("%w: truncated: it ends at byte %d, inside or before %s", ErrTrace, d.at+int64(got), what)
+		d.fail("%w: truncated: it ends at byte %d, inside or before %s", ErrTrace, d.at+int64(got), what)
 	case err != nil:
-		return nil, fmt.Errorf("bench: reading a prefix trace at byte %d: %w", d.at+int64(got), err)
+		d.fail("bench: reading a prefix trace at byte %d: %w", d.at+int64(got), err)
+	}
+	if d.err != nil {
+		return nil
 	}
 	d.at += int64(n)
-	return d.buf[:n], nil
+	return d.buf[:n]
 }
 
 // WriteTo implements io.WriterTo: it writes the trace in the format of [ReadTrace].

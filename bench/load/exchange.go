@@ -159,16 +159,12 @@ func (sc *scratch) read(body io.Reader, keep bool) error {
 	sc.events.Reset(body, time.Now)
 	var last time.Time // arrival of the last chunk with output
 	done := false
-	for !done {
+	for {
 		event, err := sc.events.Next()
-		if err == io.EOF {
-			break
-		}
-		if err != nil {
+		if err != nil && err != io.EOF {
 			return err
 		}
-		if string(event.Data) == "[DONE]" {
-			done = true
+		if done = string(event.Data) == "[DONE]"; done || err == io.EOF {
 			break
 		}
 		if err := readChunk(&sc.chunk, event.Data); err != nil {

@@ -28,18 +28,26 @@ type Prompts struct {
 // is optional; otherwise they are plain text. outputTokens is the default. Errors name
 // the line.
 func OpenPrompts(path string, outputTokens int) (*Prompts, error) {
+	asJSON := strings.HasPrefix(filepath.Ext(path), ".json")
+	p, err := openFile(path, "prompts", func(r io.Reader) (*Prompts, error) { return readPrompts(r, asJSON, outputTokens) })
+	if err == nil {
+		p.name = filepath.Base(path)
+	}
+	return p, err
+}
+
+// openFile reads the file at path. what names its contents in errors.
+func openFile[T any](path, what string, read func(io.Reader) (*T, error)) (*T, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("load: opening prompts: %w", err)
+		return nil, fmt.Errorf("load: opening %s: %w", what, err)
 	}
 	defer f.Close()
-	asJSON := strings.HasPrefix(filepath.Ext(path), ".json")
-	p, err := readPrompts(f, asJSON, outputTokens)
+	t, err := read(f)
 	if err != nil {
 		return nil, fmt.Errorf("load: %s: %w", path, err)
 	}
-	p.name = filepath.Base(path)
-	return p, nil
+	return t, nil
 }
 
 func readPrompts(r io.Reader, asJSON bool, outputTokens int) (*Prompts, error) {
@@ -120,16 +128,7 @@ type traceEntry struct {
 
 // OpenTrace reads a trace from a file. Errors are those of the file and of [ReadTrace].
 func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, fmt.Errorf("load: opening a trace: %w", err)
-	}
-	defer f.Close()
-	t, err := ReadTrace(f, cfg)
-	if err != nil {
-		return nil, fmt.Errorf("load: %s: %w", path, err)
-	}
-	return t, nil
+	return openFile(path, "a trace", func(r io.Reader) (*Trace, error) { return ReadTrace(r, cfg) })
 }
 
 // ReadTrace reads a trace. An error names the line and the fault. A request recorded

@@ -15,7 +15,6 @@ import (
 
 	"github.com/coppice-llm/coppice/bench/load"
 	"github.com/coppice-llm/coppice/events/eventurl"
-	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server/view"
@@ -46,30 +45,23 @@ type serverClient struct {
 // maxSnapshotBytes bounds the bytes read of an answer.
 const maxSnapshotBytes = 64 << 20
 
-// get returns a snapshot of a server.
-func (c *serverClient) get(ctx context.Context) (*view.Snapshot, error) {
-	snap := &view.Snapshot{}
-	if err := c.read(ctx, "/v1/view", snap, &snap.Schema, view.Schema); err != nil {
+// snapshot gets the JSON document at a path, of type S. schema returns its schema number, which must be want.
+func snapshot[S any](ctx context.Context, c *serverClient, path string, schema func(*S) int, want int) (*S, error) {
+	s := new(S)
+	if err := c.read(ctx, path, s); err != nil {
 		return nil, err
 	}
-	return snap, nil
-}
-
-// getFleet returns a snapshot of a router's fleet.
-func (c *serverClient) getFleet(ctx context.Context) (*fleetview.Snapshot, error) {
-	snap := &fleetview.Snapshot{}
-	if err := c.read(ctx, "/v1/fleet/view", snap, &snap.Schema, fleetview.Schema); err != nil {
-		return nil, err
+	if got := schema(s); got != want {
+		return nil, fmt.Errorf("%s has snapshots of schema %d, want %d: use coppice top of the server's version", eventurl.Redact(c.url), got, want)
 	}
-	return snap, nil
+	return s, nil
 }
 
 // errTopNothing means that the server has no such path.
 var errTopNothing = errors.New("only servers of coppice serve and routers of coppice route can be looked at")
 
-// read gets the JSON document at a path into into. schema points to the document's schema number,
-// which must be want.
-func (c *serverClient) read(ctx context.Context, path string, into any, schema *int, want int) error {
+// read gets the JSON document at a path into into.
+func (c *serverClient) read(ctx context.Context, path string, into any) error {
 	answer, err := c.send(ctx, http.MethodGet, path, nil)
 	if refusal, ok := errors.AsType[*serverRefusal](err); ok && refusal.status == http.StatusNotFound {
 		return fmt.Errorf("%s has no %s: %w", eventurl.Redact(c.url), path, errTopNothing)
@@ -80,9 +72,6 @@ func (c *serverClient) read(ctx context.Context, path string, into any, schema *
 	defer answer.Close()
 	if err := json.NewDecoder(io.LimitReader(answer, maxSnapshotBytes)).Decode(into); err != nil {
 		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
-	}
-	if *schema != want {
-		return fmt.Errorf("%s has snapshots of schema %d, want %d: use coppice top of the server's version", eventurl.Redact(c.url), *schema, want)
 	}
 	return nil
 }
@@ -156,8 +145,7 @@ func (c *cacheStatCmd) server(ctx context.Context) error {
 		return err
 	}
 	var figures struct{ Tiers []view.Tier }
-	noSchema := 0
-	if err := from.read(ctx, "/v1/cache/stats", &figures, &noSchema, 0); err != nil {
+	if err := from.read(ctx, "/v1/cache/stats", &figures); err != nil {
 		return err
 	}
 	if c.JSON {

@@ -34,14 +34,20 @@ func (c *topCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	snap, err := from.get(ctx)
+	get := func(ctx context.Context) (*view.Snapshot, error) {
+		return snapshot(ctx, from, "/v1/view", func(s *view.Snapshot) int { return s.Schema }, view.Schema)
+	}
+	getFleet := func(ctx context.Context) (*fleetview.Snapshot, error) {
+		return snapshot(ctx, from, "/v1/fleet/view", func(s *fleetview.Snapshot) int { return s.Schema }, fleetview.Schema)
+	}
+	snap, err := get(ctx)
 	if errors.Is(err, errTopNothing) { // a router has no /v1/view
-		if fleet, err := from.getFleet(ctx); !errors.Is(err, errTopNothing) {
-			return topShow(ctx, c, fleet, err, from.getFleet, func(*fleetview.Snapshot) bool { return false },
+		if fleet, err := getFleet(ctx); !errors.Is(err, errTopNothing) {
+			return topShow(ctx, c, fleet, err, getFleet, func(*fleetview.Snapshot) bool { return false },
 				func(s topScreen[fleetview.Snapshot]) topFrame { return topFleet{s} })
 		}
 	}
-	return topShow(ctx, c, snap, err, from.get, func(s *view.Snapshot) bool { return s.Now.OutputRate.Known() },
+	return topShow(ctx, c, snap, err, get, func(s *view.Snapshot) bool { return s.Now.OutputRate.Known() },
 		func(s topScreen[view.Snapshot]) topFrame { return topModel{topScreen: s} })
 }
 

@@ -132,9 +132,7 @@ func (d *download) fill(ctx context.Context) error {
 // resume sets d.at and d.sum for the bytes that an earlier run has left in d.out. If these are
 // more than the file has, it discards them.
 func (d *download) resume() error {
-	if err := d.begin(); err != nil {
-		return err
-	}
+	d.begin()
 	info, err := d.out.Stat()
 	if err != nil || info.Size() == 0 {
 		return err
@@ -147,15 +145,12 @@ func (d *download) resume() error {
 }
 
 // begin sets d.at to 0 and d.sum to a new hash. Git's hash is over a header and the contents.
-func (d *download) begin() error {
-	d.at = 0
-	if d.file.lfs {
-		d.sum = sha256.New()
-		return nil
+func (d *download) begin() {
+	d.at, d.sum = 0, sha256.New()
+	if !d.file.lfs {
+		d.sum = sha1.New()
+		fmt.Fprintf(d.sum, "blob %d\x00", d.file.size)
 	}
-	d.sum = sha1.New()
-	_, err := fmt.Fprintf(d.sum, "blob %d\x00", d.file.size)
-	return err
 }
 
 // restart discards the bytes in out.
@@ -163,10 +158,9 @@ func (d *download) restart() error {
 	if err := d.out.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := d.out.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	return d.begin()
+	d.begin()
+	_, err := d.out.Seek(0, io.SeekStart)
+	return err
 }
 
 // load reads until d.out has the file's size, with as many requests as that takes.

@@ -57,12 +57,7 @@ func (m *Model) Quantisation() string { return Quantisation(m.Ref.File) }
 // fs.ErrNotExist if the model is not there completely, so that a pull may help, and ErrChoice if
 // ref matches several files.
 func (h *Hub) Find(ref Ref) (*Model, error) {
-	dir := h.repoDir(ref.Repo)
-	commit, err := h.commitOf(dir, ref.Revision)
-	if err != nil {
-		return nil, fmt.Errorf("hub: %v is not in %s: %w", ref, h.cfg.Dir, err)
-	}
-	files, err := snapshotFiles(filepath.Join(dir, "snapshots", commit))
+	commit, files, err := h.snapshot(ref.Repo, ref.Revision)
 	if err != nil {
 		return nil, fmt.Errorf("hub: %v is not in %s: %w", ref, h.cfg.Dir, err)
 	}
@@ -107,13 +102,9 @@ func (h *Hub) Models() ([]*Model, error) {
 			continue // data sets and spaces, or models without an owner
 		}
 		for _, revision := range h.revisions(repo) {
-			commit, err := h.commitOf(h.repoDir(repo), revision)
+			commit, files, err := h.snapshot(repo, revision)
 			if err != nil {
-				continue
-			}
-			files, err := snapshotFiles(filepath.Join(h.repoDir(repo), "snapshots", commit))
-			if err != nil {
-				continue // no file of this commit was kept
+				continue // no file of the commit was kept
 			}
 			found, _ := choices(files)
 			for _, c := range found {
@@ -169,11 +160,15 @@ func (h *Hub) commitOf(dir, revision string) (string, error) {
 	return commit, nil
 }
 
-// snapshotFiles lists the files in root, the directory of a snapshot. It leaves out files whose
-// blobs are missing.
-func snapshotFiles(root string) ([]file, error) {
-	var files []file
-	err := filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
+// snapshot lists the files in the snapshot of a repository's revision. It leaves out files whose blobs
+// are missing.
+func (h *Hub) snapshot(repo, revision string) (commit string, files []file, err error) {
+	dir := h.repoDir(repo)
+	if commit, err = h.commitOf(dir, revision); err != nil {
+		return "", nil, err
+	}
+	root := filepath.Join(dir, "snapshots", commit)
+	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
@@ -185,7 +180,7 @@ func snapshotFiles(root string) ([]file, error) {
 		files = append(files, file{path: filepath.ToSlash(rel), size: info.Size()})
 		return err
 	})
-	return files, err
+	return commit, files, err
 }
 
 // Config configures a Hub: the cache directory and the access to the hub.
