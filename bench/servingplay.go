@@ -27,9 +27,9 @@ type servingPlay struct {
 	out      []scheduler.Output
 	err      error // the first one; it ends the run
 
-	result ServingResult
-	given  int             // prompt tokens that the backend computed
-	gaps   []time.Duration // between tokens, of all requests
+	result   ServingResult
+	computed int             // prompt tokens that the backend computed
+	gaps     []time.Duration // between tokens, of all requests
 }
 
 // asked is the state of a request.
@@ -146,7 +146,7 @@ func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 		return
 	}
 	p.inflight--
-	p.given += result.Stats.GivenTokens
+	p.computed += result.Stats.GivenTokens
 	p.out = p.s.Complete(now, plan, result, p.out[:0])
 	for i := range p.out {
 		p.take(now, &p.out[i])
@@ -202,7 +202,7 @@ func (p *servingPlay) take(now time.Duration, o *scheduler.Output) {
 func (p *servingPlay) summarise() ServingResult {
 	r := p.result
 	m := p.s.Metrics()
-	r.Policy, r.Requests, r.ComputedTokens = p.s.Config().Policy.String(), len(p.asked), p.given
+	r.Policy, r.Requests, r.ComputedTokens = p.s.Config().Policy.String(), len(p.asked), p.computed
 	r.RecomputedTokens, r.Preemptions, r.Steps = int(m.RecomputedTokens), int(m.Preemptions), int(m.Steps)
 	r.HitRate = float64(r.CachedTokens) / float64(r.PromptTokens)
 	r.VirtualSeconds = p.clock.Now().Seconds()

@@ -83,7 +83,7 @@ func (p *play) publish(w *station, events []kv.Event) {
 		p.apply(w, events)
 		return
 	}
-	events = keep(events)
+	events = cloned(events)
 	life := w.life
 	p.clock.At(p.clock.Now()+p.cfg.EventDelay, func() {
 		if w.life == life {

@@ -41,7 +41,7 @@ type Worker interface {
 type Report struct {
 	Tokens   []int      // request IDs, one for each output token
 	Ended    []int      // IDs of the requests that ended
-	Events   []kv.Event // cache events in order, published at the end of the pass; see keep
+	Events   []kv.Event // cache events in order, published at the end of the pass; see cloned
 	Computed int        // prompt tokens computed, including again after a preemption
 	Cached   int        // prompt tokens found in the cache; counted once for a request
 }
@@ -52,14 +52,14 @@ func (r *Report) reset() {
 	*r = Report{Tokens: r.Tokens[:0], Ended: r.Ended[:0], Events: r.Events[:0]}
 }
 
-// keep returns a deep copy of events, whose slices the worker may reuse in its next pass.
-func keep(events []kv.Event) []kv.Event {
-	kept := make([]kv.Event, len(events))
+// cloned returns a deep copy of events, whose slices the worker may reuse in its next pass.
+func cloned(events []kv.Event) []kv.Event {
+	all := make([]kv.Event, len(events))
 	for i, e := range events {
 		e.Blocks, e.Hashes = slices.Clone(e.Blocks), slices.Clone(e.Hashes)
-		kept[i] = e
+		all[i] = e
 	}
-	return kept
+	return all
 }
 
 // Usage is the load of a worker.

@@ -219,13 +219,13 @@ func (c *cacheExplainCmd) Run(ctx context.Context) error {
 
 // body returns the body of the request to explain.
 func (c *cacheExplainCmd) body() ([]byte, error) {
-	given := 0
+	ways := 0
 	for _, is := range []bool{c.Prompt != "", len(c.Tokens) > 0, c.Request != ""} {
 		if is {
-			given++
+			ways++
 		}
 	}
-	if given != 1 {
+	if ways != 1 {
 		return nil, errors.New("give a prompt, --tokens or --request")
 	}
 	if c.Request != "" {

@@ -201,9 +201,9 @@ func (f *memoryFlags) apply(mapped, body int64, log *zap.Logger) memoryPlan {
 	var live runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&live)
-	given := heapByEnvironment()
-	p := planMemory(f.limit(), given, mapped, int64(live.HeapAlloc), body)
-	if given == 0 && p.Heap > 0 {
+	set := heapByEnvironment()
+	p := planMemory(f.limit(), set, mapped, int64(live.HeapAlloc), body)
+	if set == 0 && p.Heap > 0 {
 		debug.SetMemoryLimit(p.Heap)
 	}
 	if p.Tight {

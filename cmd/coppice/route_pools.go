@@ -30,7 +30,7 @@ type poolFlags struct {
 func (f *poolFlags) check(s *settings) error {
 	var faults bounds.Faults
 	faults.If(f.Pools != "" && f.Buckets != 0, "--pools and --buckets exclude each other: give one of them")
-	faults.If(s.given("stage") && f.Buckets == 0, "--stage needs --buckets, the number of buckets")
+	faults.If(s.isSet("stage") && f.Buckets == 0, "--stage needs --buckets, the number of buckets")
 	faults.If((f.DefaultTTFT != nil || f.DefaultITL != nil) && f.Pools == "", "--default-ttft-ms and --default-itl-ms need --pools: only pools have targets")
 	return faults.Err()
 }

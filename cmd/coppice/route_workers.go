@@ -16,8 +16,8 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
 
-// givenWorker is a worker with the place where it is configured, for error messages.
-type givenWorker struct {
+// configuredWorker is a worker with the place where it is configured, for error messages.
+type configuredWorker struct {
 	gateway.Worker
 	by string // the flag, or the file and the worker's number in it
 }
@@ -25,10 +25,10 @@ type givenWorker struct {
 // workers returns the workers given by flags and by the contents of the workers' file. It
 // reports all faults at once.
 func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
-	var given []givenWorker
+	var configured []configuredWorker
 	for _, text := range c.Worker {
 		at := strings.TrimRight(strings.TrimSpace(text), "/")
-		given = append(given, givenWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
+		configured = append(configured, configuredWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
 	}
 	if c.WorkersFile != "" {
 		more, err := parseWorkers(file)
@@ -36,14 +36,14 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 			return nil, fmt.Errorf("--workers-file %s: %w", c.WorkersFile, err)
 		}
 		for i, w := range more {
-			given = append(given, givenWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, eventurl.Redact(w.URL))})
+			configured = append(configured, configuredWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, eventurl.Redact(w.URL))})
 		}
 	}
 	var all []gateway.Worker
 	var faults bounds.Faults
 	urls, names := map[string]string{}, map[string]string{}
-	for i := range given {
-		w := &given[i]
+	for i := range configured {
+		w := &configured[i]
 		err := w.check(c.ports)
 		faults.If(err != nil, "%s: %w", w.by, err)
 		first, namesake := urls[w.URL], names[w.Name]
@@ -57,7 +57,7 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 
 // check reports all faults of a worker. If ports is not nil, all workers publish at these ports,
 // and check first sets the addresses of this worker's events.
-func (w *givenWorker) check(ports *eventurl.ZMQ) error {
+func (w *configuredWorker) check(ports *eventurl.ZMQ) error {
 	var faults bounds.Faults
 	u, err := parseURL(w.URL)
 	if faults.Add(err); err == nil && ports != nil && w.Events == "" {
@@ -94,7 +94,7 @@ func (w *givenWorker) check(ports *eventurl.ZMQ) error {
 
 // publishesAt sets the addresses of the worker's events to these ports of its host, except
 // those that the file gives.
-func (w *givenWorker) publishesAt(host string, ports *eventurl.ZMQ) {
+func (w *configuredWorker) publishesAt(host string, ports *eventurl.ZMQ) {
 	w.Events = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.Port))
 	if w.Replay == "" && ports.Replay > 0 {
 		w.Replay = "tcp://" + net.JoinHostPort(host, strconv.Itoa(ports.Replay))
@@ -148,7 +148,7 @@ func (c *routeCmd) readWorkers() ([]byte, error) {
 const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 
 // parseWorkers parses a file of workers. It does not validate the single workers: see
-// givenWorker.check.
+// configuredWorker.check.
 func parseWorkers(data []byte) ([]gateway.Worker, error) {
 	var file struct {
 		Workers *[]gateway.Worker `json:"workers"`

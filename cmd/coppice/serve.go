@@ -155,17 +155,17 @@ const maxChoices = 128
 func (c *serveCmd) check() error {
 	var faults bounds.Faults
 	faults.Add(checkAddr(c.Addr))
-	faults.If(c.KVMemory > 0 && c.settings.given("kv-tokens"), "--kv-memory and --kv-tokens both set the size of the pool: give one of them")
+	faults.If(c.KVMemory > 0 && c.settings.isSet("kv-tokens"), "--kv-memory and --kv-tokens both set the size of the pool: give one of them")
 	for _, f := range c.settings.flags {
 		only := f.Tag.Get("backend")
-		faults.If(only != "" && only != c.Backend && c.settings.given(f.Name), "--%s is for --backend %s", f.Name, only)
+		faults.If(only != "" && only != c.Backend && c.settings.isSet(f.Name), "--%s is for --backend %s", f.Name, only)
 	}
 	if at := c.OTLPEndpoint; at != "" { // checked here, as the exporter would only log a bad one
 		u, err := url.Parse(at)
 		faults.If(err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User == nil && strings.Contains(at, "@"),
 			"--otlp-endpoint is %.80q, want a URL like http://host:4318/v1/traces", eventurl.Redact(at))
 	}
-	faults.Add(c.serverFlags.check(), c.tierFlags.check(c.settings.given), c.fleetFlags.check(c.PageTokens))
+	faults.Add(c.serverFlags.check(), c.tierFlags.check(c.settings.isSet), c.fleetFlags.check(c.PageTokens))
 	faults.Add(c.checkNames())
 	return faults.Err()
 }

@@ -67,7 +67,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if err := s.readWords(dir, len(c.Publish) > 0); err != nil {
 		return nil, err
 	}
-	if !c.settings.given("step-tokens") {
+	if !c.settings.isSet("step-tokens") {
 		if c.Backend == "sim" || c.Backend == "cuda" {
 			c.StepTokens = 2048 // the default fits a small processor and is too small for a large device
 		}
@@ -76,7 +76,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		}
 		c.StepTokens = max(c.StepTokens, 2*c.MaxRunning) // leaves half of a step for prompts
 	}
-	if c.APIKeyFile != "" && !c.settings.given("policy") {
+	if c.APIKeyFile != "" && !c.settings.isSet("policy") {
 		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
@@ -114,7 +114,7 @@ func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 		MaxQueued: c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),
 	}
-	if !c.settings.given("pinned-tokens") {
+	if !c.settings.isSet("pinned-tokens") {
 		cfg.PinnedTokens = info.NumPages * info.PageTokens / 8
 	}
 	c.cacheFlags.set(&cfg, c.settings.quotas)
@@ -143,7 +143,7 @@ func (c *serveCmd) backend(m *model.Model, s *served, log *zap.Logger) (engine.B
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
 		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(), Log: log,
 	}
-	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.given("kv-tokens") {
+	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.isSet("kv-tokens") {
 		o.KVTokens = 0 // as many as fit into the device's memory
 	}
 	if c.Backend == "sim" {

@@ -46,11 +46,11 @@ func (f *tierFlags) tiers() coppice.Tiers {
 	return t
 }
 
-// check reports faults of values and of combinations of flags; given reports whether a flag
+// check reports faults of values and of combinations of flags; isSet reports whether a flag
 // was set.
-func (f *tierFlags) check(given func(string) bool) error {
+func (f *tierFlags) check(isSet func(string) bool) error {
 	var faults bounds.Faults
-	faults.If(f.none() && (given("kv-write") || given("kv-flush") || given("kv-token-time") || f.KVRequired),
+	faults.If(f.none() && (isSet("kv-write") || isSet("kv-flush") || isSet("kv-token-time") || f.KVRequired),
 		"--kv-write, --kv-flush, --kv-token-time and --kv-required configure tiers: give --kv-host, --kv-disk or --kv-share too")
 	faults.If(f.KVDisk.dir != "" && filepath.Clean(f.KVDisk.dir) == filepath.Clean(f.KVShare.dir),
 		"--kv-disk and --kv-share are both %s: give each its own directory", f.KVDisk.dir)

@@ -36,8 +36,8 @@ func envName(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
 
-// given reports whether a flag was set, by any source.
-func (s *settings) given(flag string) bool { return s.sources[flag] != "" }
+// isSet reports whether a flag was set, by any source.
+func (s *settings) isSet(flag string) bool { return s.sources[flag] != "" }
 
 // section parses a part of the file that is not a flag. It returns false for an unknown
 // key.

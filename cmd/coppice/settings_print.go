@@ -97,7 +97,7 @@ func (s *settings) json(w io.Writer) error {
 		file[name] = part
 	}
 	for _, f := range s.printed() {
-		if !s.given(f.Name) || f.Name == "config" || secret(f) {
+		if !s.isSet(f.Name) || f.Name == "config" || secret(f) {
 			continue
 		}
 		switch f.Target.Kind() {

@@ -62,14 +62,14 @@ func checkAddr(addr string) error {
 	return nil
 }
 
-// doorFlags configure the host names and web origins that a server accepts.
-type doorFlags struct {
+// siteFlags configure the host names and web origins that a server accepts.
+type siteFlags struct {
 	AllowHost []string `name:"allow-host" placeholder:"NAME" help:"Host name that a server without keys accepts besides IP addresses, localhost and its own name: llm.example.com or *.example.com. Other names get status 403, which prevents DNS rebinding. Repeat the flag, or separate names by commas."`
 	CORS      []string `name:"cors" placeholder:"ORIGIN" help:"Origin of web pages that may call this server from a browser, for example https://app.example.com, or * for all. Default: only the server's own page."`
 }
 
 // check reports bad names and origins, before anything is opened.
-func (c *doorFlags) check() error {
+func (c *siteFlags) check() error {
 	_, err := web.NewSites(web.SitesConfig{AllowHosts: c.AllowHost, Origins: c.CORS})
 	if err != nil {
 		return fmt.Errorf("--allow-host or --cors: %w", err)
@@ -79,7 +79,7 @@ func (c *doorFlags) check() error {
 
 // hosts returns the accepted names: those of --allow-host, and the host of the URL reached, at
 // which others reach this server, if it has one.
-func (c *doorFlags) hosts(reached string) []string {
+func (c *siteFlags) hosts(reached string) []string {
 	if u, err := url.Parse(reached); err == nil && u.Hostname() != "" {
 		return append(slices.Clone(c.AllowHost), u.Hostname())
 	}
@@ -92,7 +92,7 @@ type serverFlags struct {
 	APIKey      string    `name:"api-key" placeholder:"KEY" help:"API key that requests must carry; it has admin rights. The workers of a router must accept it too. Prefer COPPICE_API_KEY: other users can read command lines."`
 	APIKeyFile  string    `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\" (admins may flush, pin, profile and see the fleet). A router can use its workers' file."`
 	Page        bool      `default:"true" negatable:"" help:"Serve the live page at /."`
-	doorFlags
+	siteFlags
 	TLSCert string `name:"tls-cert" type:"path" placeholder:"FILE" help:"Certificate chain (PEM). Enables TLS, together with --tls-key."`
 	TLSKey  string `name:"tls-key" type:"path" placeholder:"FILE" help:"Private key of --tls-cert (PEM)."`
 	logFlags
@@ -111,7 +111,7 @@ const leastMaxMemory = 64 << 20
 // check reports faults of combinations of flags.
 func (c *serverFlags) check() error {
 	var faults bounds.Faults
-	faults.Add(c.doorFlags.check())
+	faults.Add(c.siteFlags.check())
 	faults.If(c.MaxBodies < c.MaxBody || c.MaxBodies > 1<<40, "--max-bodies is %v, want --max-body (%v) to 1TiB", c.MaxBodies, c.MaxBody)
 	faults.If(c.MaxMemory > 0 && c.MaxMemory < leastMaxMemory, "--max-memory is %v, want at least %v", c.MaxMemory, byteSize(leastMaxMemory))
 	return faults.Err()

@@ -45,7 +45,7 @@ func parse(t reflect.Type) []field {
 		tag := sf.Tag
 		named, _, _ := strings.Cut(tag.Get("json"), ",")
 		f := field{
-			index: i, api: given(cmp.Or(tag.Get("api"), named)), metric: given(tag.Get("metric")), help: tag.Get("help"), why: tag.Get("why"),
+			index: i, api: unlessDash(cmp.Or(tag.Get("api"), named)), metric: unlessDash(tag.Get("metric")), help: tag.Get("help"), why: tag.Get("why"),
 			alias: tag.Get("alias"), by: tag.Get("by"), label: tag.Get("label") != "", keyed: sf.Type.Kind() == reflect.Map,
 		}
 		for pair := range strings.SplitSeq(tag.Get("labels"), ",") {
@@ -73,8 +73,8 @@ func parse(t reflect.Type) []field {
 	return all
 }
 
-// given returns the value of a tag; "-" means none.
-func given(name string) string {
+// unlessDash returns the value of a tag; "-" means none.
+func unlessDash(name string) string {
 	if name == "-" {
 		return ""
 	}

@@ -56,8 +56,8 @@ func parseRef(s, endpoint string) (Ref, error) {
 	if named && file == "" {
 		return Ref{}, fmt.Errorf("%w: %.120q: nothing follows the colon", ErrRef, s)
 	}
-	repo, revision, given := strings.Cut(repo, "@")
-	if !given {
+	repo, revision, found := strings.Cut(repo, "@")
+	if !found {
 		revision = "main"
 	}
 	return Ref{repo, revision, file}, nil
