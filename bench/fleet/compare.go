@@ -16,10 +16,10 @@ type Source struct {
 
 // CompareConfig sizes a Compare. Zero means the default.
 type CompareConfig struct {
-	Base     Config   // configuration of all runs; its Workers, Policy, Staged, Rate, Clients and Seed are ignored
-	Sources  []Source // default: chat
-	Workers  []int    // numbers of workers; default: 8
-	Policies []Policy // default: all policies without a first stage
+	Base     Config    // configuration of all runs; its Workers, Policy, Staged, Rate, Clients and Seed are ignored
+	Sources  []Source  // default: chat
+	Workers  []int     // numbers of workers; default: 8
+	Policies []Routing // default: all policies without a first stage
 	// Requests is the number of requests of a run. Default: 500 for each worker (1500 with a
 	// recording, whose rare long prompts decide the high percentiles), at most 12,000, but at
 	// least 48 for each worker, so that large fleets are warm for most of the run.
@@ -46,7 +46,7 @@ func (c CompareConfig) withDefaults() CompareConfig {
 		c.Workers = []int{8}
 	}
 	if c.Policies == nil {
-		c.Policies = Policies()
+		c.Policies = routings()
 	}
 	return bounds.Fill(c)
 }

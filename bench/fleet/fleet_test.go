@@ -276,7 +276,7 @@ func TestLateEventsCost(t *testing.T) {
 
 func TestJSON(t *testing.T) {
 	clock := time.Unix(0, 0)
-	cfg := CompareConfig{Requests: 60, Policies: []Policy{{Router: router.Cost2025}}, Base: Config{Clock: func() time.Time {
+	cfg := CompareConfig{Requests: 60, Policies: []Routing{{Router: router.Cost2025}}, Base: Config{Clock: func() time.Time {
 		clock = clock.Add(time.Microsecond)
 		return clock
 	}}}

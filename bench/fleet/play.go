@@ -254,7 +254,7 @@ func Play(ctx context.Context, cfg Config, trace *Trace) (Result, error) {
 		return Result{}, err
 	}
 	if err := p.run(func() error { return context.Cause(ctx) }); err != nil {
-		return Result{}, fmt.Errorf("%s, %d workers, %v: %w", trace.Name, cfg.Workers, Policy{cfg.Policy, cfg.Staged}, err)
+		return Result{}, fmt.Errorf("%s, %d workers, %v: %w", trace.Name, cfg.Workers, Routing{cfg.Policy, cfg.Staged}, err)
 	}
 	return p.summarise(), nil
 }

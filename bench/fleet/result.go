@@ -65,7 +65,7 @@ func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 // summarise computes the figures of the run.
 func (p *play) summarise() Result {
 	s, r := &p.measures, p.measures.result
-	r.Policy, r.Requests, r.VirtualSeconds = Policy{p.cfg.Policy, p.cfg.Staged}.String(), len(p.asked), p.clock.Now().Seconds()
+	r.Policy, r.Requests, r.VirtualSeconds = Routing{p.cfg.Policy, p.cfg.Staged}.String(), len(p.asked), p.clock.Now().Seconds()
 	r.HitRate, r.EvictedBlocks = float64(r.CachedTokens)/float64(r.PromptTokens), int(p.index.Stats().RemovedBlocks)
 	r.TTFTp50, r.TTFTp99 = bench.Percentile(s.ttft, 50), bench.Percentile(s.ttft, 99)
 	r.E2Ep50, r.E2Ep99 = bench.Percentile(s.e2e, 50), bench.Percentile(s.e2e, 99)

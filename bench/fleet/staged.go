@@ -9,8 +9,8 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Policy is one of the router's policies, alone or after a first stage.
-type Policy struct {
+// Routing is one of the router's policies, alone or after a first stage.
+type Routing struct {
 	Router router.Policy
 	Staged
 }
@@ -25,11 +25,11 @@ type Staged struct {
 	PrefixBlocks int
 }
 
-// Policies returns all of the router's policies, without a first stage.
-func Policies() []Policy {
-	var all []Policy
+// routings returns all of the router's policies, without a first stage.
+func routings() []Routing {
+	var all []Routing
 	for _, p := range router.Policies() {
-		all = append(all, Policy{Router: p})
+		all = append(all, Routing{Router: p})
 	}
 	return all
 }
@@ -38,9 +38,9 @@ func Policies() []Policy {
 const policyForm = "buckets:N:turn or buckets:N:prefix:BLOCKS"
 
 // String returns the name of the router's policy. With a first stage, it returns the text that
-// [Policy.UnmarshalText] reads, followed by the name of the router's policy unless that is the
+// [Routing.UnmarshalText] reads, followed by the name of the router's policy unless that is the
 // default one.
-func (p Policy) String() string {
+func (p Routing) String() string {
 	if p.Buckets == 0 {
 		return p.Router.String()
 	}
@@ -57,8 +57,8 @@ func (p Policy) String() string {
 // UnmarshalText parses the name of a router's policy, or a first stage: buckets:N:turn,
 // buckets:N:prefix or buckets:N:prefix:BLOCKS. After a first stage, the router's policy is
 // the default one.
-func (p *Policy) UnmarshalText(text []byte) error {
-	*p = Policy{}
+func (p *Routing) UnmarshalText(text []byte) error {
+	*p = Routing{}
 	rest, ok := strings.CutPrefix(string(text), "buckets:")
 	if !ok {
 		return p.Router.UnmarshalText(text)

@@ -13,19 +13,19 @@ import (
 
 // TestPolicyText checks that policies round-trip through text, and that errors name the fault.
 func TestPolicyText(t *testing.T) {
-	for text, want := range map[string]Policy{
+	for text, want := range map[string]Routing{
 		"latency":             {},
 		"2025":                {Router: router.Cost2025},
 		"buckets:4:turn":      {Staged: Staged{Buckets: 4}},
 		"buckets:1:prefix":    {Staged: Staged{Buckets: 1, Stage: router.ByPrefix}},
 		"buckets:64:prefix:9": {Staged: Staged{Buckets: 64, Stage: router.ByPrefix, PrefixBlocks: 9}},
 	} {
-		var p Policy
+		var p Routing
 		if err := p.UnmarshalText([]byte(text)); err != nil || p != want || p.String() != text {
 			t.Errorf("%s is %+v, written %s, %v", text, p, p, err)
 		}
 	}
-	if p := (Policy{router.CostRoundRobin, Staged{Buckets: 2}}); p.String() != "buckets:2:turn round-robin" {
+	if p := (Routing{router.CostRoundRobin, Staged{Buckets: 2}}); p.String() != "buckets:2:turn round-robin" {
 		t.Error(p)
 	}
 	for text, want := range map[string]string{
@@ -33,7 +33,7 @@ func TestPolicyText(t *testing.T) {
 		"buckets:65:turn": "at most 64", "buckets:x:turn": `"x" buckets`, "buckets:4:best": "unknown staging", "buckets:4:turn:5": `"5" blocks`,
 		"buckets:4:prefix:0": `"0" blocks`, "buckets:4:prefix:1:2": "5 parts",
 	} {
-		var p Policy
+		var p Routing
 		if err := p.UnmarshalText([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s is %+v, %v, want %q", text, p, err, want)
 		}

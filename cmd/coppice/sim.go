@@ -107,7 +107,7 @@ func (c *simCmd) playMany(ctx context.Context, play func(seed uint64) (schedtest
 type simFleetCmd struct {
 	Workers    []int              `default:"8" placeholder:"N" help:"Sizes of the fleet."`
 	Traces     []string           `default:"chat" placeholder:"NAME" help:"Traces: chat, fewshot, tree, unique, groups:N (N prefixes), or a file with a recorded trace of the Mooncake project (JSON lines)."`
-	Policies   []fleet.Policy     `sep:"," placeholder:"NAME" help:"Policies: latency (the router's default), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency within one of N buckets, as with route --buckets."`
+	Policies   []fleet.Routing    `sep:"," placeholder:"NAME" help:"Policies: latency (the router's default), 2025, 2026, credits, round-robin, random, least-loaded, prefix-hash. Default: all of these. buckets:N:turn and buckets:N:prefix:BLOCKS are latency within one of N buckets, as with route --buckets."`
 	Worker     fleet.Kind         `default:"ours" placeholder:"KIND" help:"Kind of workers: ours (our scheduler), or mocker (NVIDIA Dynamo's simulated worker)."`
 	Requests   int                `placeholder:"N" min:"1" help:"Requests per run. Default: 500 per worker (1500 for a recorded trace), up to 12000, but at least 48 per worker."`
 	Load       float64            `default:"65" above:"0" placeholder:"PERCENT" help:"Rate of arrivals, in percent of the fleet's capacity under round-robin."`
