@@ -116,7 +116,7 @@ type exchange struct {
 // it. progress, if not nil, is called after each answer, from several goroutines. The
 // first error cancels the requests that run and ends the play.
 func (c *Chat) Play(ctx context.Context, node *coppice.Node, progress func()) (*Run, error) {
-	p := &player{load: c, node: node, progress: progress, run: &Run{}}
+	p := &player{load: c, node: node, progress: orNothing(progress), run: &Run{}}
 	users, ctx := errgroup.WithContext(ctx)
 	users.SetLimit(c.cfg.Clients)
 	start := time.Now()
@@ -147,9 +147,7 @@ func (p *player) converse(ctx context.Context, conversation int) error {
 			return fmt.Errorf("conversation %d, turn %d: %w", conversation, turn, err)
 		}
 		history = slices.Concat(x.prompt, x.output)
-		if p.progress != nil {
-			p.progress()
-		}
+		p.progress()
 	}
 	return nil
 }

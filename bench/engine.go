@@ -69,7 +69,7 @@ type EngineSummary struct {
 // pool are lost. progress, if not nil, is called after each measurement, [EngineConfig.Steps]
 // times. It fails if cfg is invalid, if the backend fails, or once ctx is done.
 func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progress func()) (*EngineSummary, error) {
-	cfg = bounds.Fill(cfg)
+	cfg, progress = bounds.Fill(cfg), orNothing(progress)
 	p := &enginePlay{b: engine.Listed(b), info: b.Info(), cfg: cfg, rng: rand.New(rand.NewPCG(7, 7))}
 	if err := cfg.validate(p.info); err != nil {
 		return nil, err
@@ -89,9 +89,7 @@ func PlayEngine(ctx context.Context, b engine.Backend, cfg EngineConfig, progres
 				return 0, err
 			}
 			rates = append(rates, r)
-			if progress != nil {
-				progress()
-			}
+			progress()
 		}
 		return median(rates), nil
 	}

@@ -59,19 +59,10 @@ func GenerateTrace(cfg TraceConfig) (*Trace, error) {
 		return nil, fmt.Errorf("bench: Requests is %d, want 1 to %d", cfg.Requests, MaxTraceRequests)
 	}
 	g := &generator{rng: rand.New(rand.NewPCG(cfg.Seed, 0x9e3779b97f4a7c15))}
-	var next func() []kv.Token
-	switch cfg.Kind {
-	case TraceChat:
-		next = g.chat()
-	case TraceFewShot:
-		next = g.fewShot()
-	case TraceTree:
-		next = g.tree()
-	case TraceUnique:
-		next = func() []kv.Token { return g.extend(nil, g.between(256, 4096)) }
-	default:
+	if !traceKinds.Has(cfg.Kind) {
 		return nil, fmt.Errorf("bench: unknown kind of trace %v", cfg.Kind)
 	}
+	next := [...]func() func() []kv.Token{TraceChat: g.chat, TraceFewShot: g.fewShot, TraceTree: g.tree, TraceUnique: g.unique}[cfg.Kind]()
 	t := &Trace{requests: make([][]kv.Token, 0, cfg.Requests)}
 	for i := range cfg.Requests {
 		t.add(next())
@@ -101,27 +92,38 @@ func (g *generator) extend(stem []kv.Token, n int) []kv.Token {
 // chat returns a generator of requests of which each continues one of the open
 // conversations by a question and its answer.
 func (g *generator) chat() func() []kv.Token {
-	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
-	systems := make([][]kv.Token, chatSystems)
-	for i := range systems {
-		systems[i] = g.extend(nil, g.between(256, 2048))
-	}
+	system := g.systems()
 	var open [][]kv.Token
 	return func() []kv.Token {
 		for len(open) < chatOpen {
-			open = append(open, systems[popular.Uint64()])
+			open = append(open, system())
 		}
 		i := g.rng.IntN(len(open))
 		question := g.extend(open[i], g.between(32, 512))
 		turn := g.extend(question, g.between(32, 512))
 		open[i] = turn
 		if g.rng.Float64() < chatEnds || len(turn) > chatLongest {
-			last := len(open) - 1
-			open[i] = open[last]
-			open = open[:last]
+			open = dropped(open, i)
 		}
 		return turn
 	}
+}
+
+// systems draws chatSystems system prompts. It returns a function that chooses one by its popularity.
+func (g *generator) systems() func() []kv.Token {
+	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
+	systems := make([][]kv.Token, chatSystems)
+	for i := range systems {
+		systems[i] = g.extend(nil, g.between(256, 2048))
+	}
+	return func() []kv.Token { return systems[popular.Uint64()] }
+}
+
+// dropped returns all without element i, in whose place the last one comes.
+func dropped[T any](all []T, i int) []T {
+	last := len(all) - 1
+	all[i] = all[last]
+	return all[:last]
 }
 
 // fewShot returns a generator of requests that begin with one of the shared prefixes.
@@ -134,6 +136,11 @@ func (g *generator) fewShot() func() []kv.Token {
 		prefix := prefixes[g.rng.IntN(fewShotPrefixes)]
 		return g.extend(prefix, g.between(64, 256))
 	}
+}
+
+// unique returns a generator of requests that share nothing.
+func (g *generator) unique() func() []kv.Token {
+	return func() []kv.Token { return g.extend(nil, g.between(256, 4096)) }
 }
 
 // tree returns a generator of requests that each continue one of the latest requests.

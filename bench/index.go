@@ -98,9 +98,7 @@ func PlayIndex(ctx context.Context, t *Trace, cfg IndexConfig, progress func()) 
 	if err := cfg.validate(t); err != nil {
 		return nil, err
 	}
-	if progress == nil {
-		progress = func() {}
-	}
+	progress = orNothing(progress)
 	own := heapBytes()
 	p, err := newIndexPlay(ctx, t, cfg)
 	if err != nil {

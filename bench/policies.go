@@ -246,12 +246,12 @@ func inParallel(ctx context.Context, progress func(), jobs []job) error {
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
-			if err := run(ctx); err != nil || progress == nil {
+			if err := run(ctx); err != nil {
 				return err
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			progress()
+			orNothing(progress)()
 			return nil
 		})
 	}

@@ -95,10 +95,7 @@ func PlayRadix(ctx context.Context, t *Trace, cfg RadixConfig, progress func()) 
 		return nil, err
 	}
 	cfg = bounds.Fill(cfg)
-	if progress == nil {
-		progress = func() {}
-	}
-	p := &radixPlay{ctx: ctx, trace: t, cfg: cfg, progress: progress}
+	p := &radixPlay{ctx: ctx, trace: t, cfg: cfg, progress: orNothing(progress)}
 	s, err := p.count()
 	if err != nil {
 		return nil, err

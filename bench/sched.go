@@ -116,9 +116,7 @@ func PlaySched(ctx context.Context, cfg SchedConfig, progress func()) (*SchedSum
 		return nil, err
 	}
 	p.reset()
-	if progress != nil {
-		p.progress = progress
-	}
+	p.progress = orNothing(progress)
 	clock := calibrate()
 	if err := p.play(ctx, cfg.Requests); err != nil {
 		return nil, err

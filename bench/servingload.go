@@ -100,23 +100,13 @@ func newServingTrace(ctx context.Context, load ServingLoad, requests int, seed u
 	}
 	defer model.Close()
 	g := &servingGen{generator: &generator{rng: rand.New(rand.NewPCG(seed, 0x736572766520))}, model: model}
-	var next func() *ask
-	switch load {
-	case ServeChat:
-		next = g.chat()
-	case ServeFewShot:
-		next = g.fewShot()
-	case ServeTree:
-		next = g.tree()
-	case ServeUnique:
-		next = func() *ask { return g.ask(g.extend(nil, g.between(256, 4096)), chatAnswer) }
-	case ServeMixed:
-		next = g.mixed()
-	case ServeTenants:
-		next = g.tenants()
-	default:
+	if !servingLoads.Has(load) {
 		return nil, fmt.Errorf("bench: unknown load %v", load)
 	}
+	next := [...]func() func() *ask{
+		ServeChat: g.chat, ServeTree: g.tree, ServeMixed: g.mixed, ServeTenants: g.tenants,
+		ServeFewShot: g.asking(g.generator.fewShot, fewShotAnswer), ServeUnique: g.asking(g.generator.unique, chatAnswer),
+	}[load]()
 	t := &servingTrace{}
 	at := uint64(0)
 	for i := range requests {
@@ -155,11 +145,7 @@ func (a *ask) said() []kv.Token { return slices.Concat(a.prompt, a.answer) }
 // chat returns a generator of requests of conversations, like generator.chat, but with the model's
 // answers instead of random tokens.
 func (g *servingGen) chat() func() *ask {
-	popular := rand.NewZipf(g.rng, chatZipfExponent, 1, chatSystems-1)
-	systems := make([][]kv.Token, chatSystems)
-	for i := range systems {
-		systems[i] = g.extend(nil, g.between(256, 2048))
-	}
+	system := g.systems()
 	type conversation struct {
 		said   []kv.Token
 		last   *ask
@@ -168,7 +154,7 @@ func (g *servingGen) chat() func() *ask {
 	var open []conversation
 	return func() *ask {
 		for len(open) < servingChats {
-			open = append(open, conversation{said: systems[popular.Uint64()], tenant: g.zipfTenant()})
+			open = append(open, conversation{said: system(), tenant: g.zipfTenant()})
 		}
 		i := g.rng.IntN(len(open))
 		c := &open[i]
@@ -176,17 +162,18 @@ func (g *servingGen) chat() func() *ask {
 		a.after, a.tenant = c.last, c.tenant
 		c.last, c.said = a, a.said()
 		if g.rng.Float64() < chatEnds || len(c.said) > chatLongest {
-			last := len(open) - 1
-			open[i] = open[last]
-			open = open[:last]
+			open = dropped(open, i)
 		}
 		return a
 	}
 }
 
-func (g *servingGen) fewShot() func() *ask {
-	next := g.generator.fewShot()
-	return func() *ask { return g.ask(next(), fewShotAnswer) }
+// asking returns the generator prompts as one of requests, with answers of about this length.
+func (g *servingGen) asking(prompts func() func() []kv.Token, answer int) func() func() *ask {
+	return func() func() *ask {
+		next := prompts()
+		return func() *ask { return g.ask(next(), answer) }
+	}
 }
 
 // tree returns a generator of requests that continue earlier ones, like generator.tree, but with

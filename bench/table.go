@@ -57,6 +57,14 @@ func WriteMarkdown(w io.Writer, r Report) error {
 	return err
 }
 
+// orNothing returns progress, or a function that does nothing if progress is nil.
+func orNothing(progress func()) func() {
+	if progress == nil {
+		return func() {}
+	}
+	return progress
+}
+
 // rowsOf returns a row for each field with a row tag of structs of one type: a label, and the value in
 // each struct. The tag row:"hit rate|%.2f %%" gives label and format. A format that ends in a per cent
 // sign shows a share. After "|omitzero" the row is left out if the value of the first struct is 0.

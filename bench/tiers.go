@@ -140,7 +140,7 @@ func PlayTiers(ctx context.Context, cfg TiersConfig, progress func()) (TierRuns,
 	}
 	var runs TierRuns
 	for _, set := range cfg.WorkingSets {
-		p := &tierPlay{cfg: &cfg, progress: progress, set: set}
+		p := &tierPlay{cfg: &cfg, progress: orNothing(progress), set: set}
 		if err := p.reference(ctx); err != nil {
 			return nil, err
 		}
@@ -279,9 +279,7 @@ func (p *tierPlay) play(ctx context.Context, node *coppice.Node, from, to int, r
 				mu.Lock()
 				defer mu.Unlock()
 				replies[ask] = reply
-				if p.progress != nil {
-					p.progress()
-				}
+				p.progress()
 				return nil
 			})
 		}
