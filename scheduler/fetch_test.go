@@ -294,3 +294,27 @@ func TestExtentsAfterFail(t *testing.T) {
 		}
 	}
 }
+
+// TestFailEndsDueMoves checks that Fail and Drain end the moves that no plan has taken yet: no carrier
+// knows them, so Flushing would stay true for ever.
+func TestFailEndsDueMoves(t *testing.T) {
+	for _, drain := range []bool{false, true} {
+		h := newShelf(t, tiering.Config{}, 60, 2)
+		h.add(1, seq(0, 100), 4)
+		h.run()
+		h.s.room.evict(h.s.cache.Stats().EvictablePages)
+		if !h.s.Flushing() {
+			t.Fatal("the eviction began no writes")
+		}
+		if drain {
+			h.s.Drain(nil)
+		} else {
+			h.s.Fail(h.now, errRow, nil)
+		}
+		for h.step() != nil {
+		}
+		if h.s.Flushing() {
+			t.Errorf("drained %v: moves that no plan has are in flight for ever", drain)
+		}
+	}
+}

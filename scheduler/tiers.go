@@ -43,8 +43,7 @@ type tiers struct {
 	fault   planted.Fault
 }
 
-// resident is an extent that is on the device, all its pages in the tree, as registered
-// with the policy.
+// resident is an extent on the device, all its pages in the tree, as registered with the policy.
 type resident struct {
 	key     mempool.Key
 	start   int // position of its first token
@@ -60,8 +59,7 @@ type arrival struct {
 	begun bool // it is due or in a plan, so the store may write to the pages
 }
 
-// newTiers makes the tiers that cfg.Tiers configures, with the room l for their pages. It
-// returns nil and no error if cfg.Tiers is nil.
+// newTiers makes the tiers that cfg.Tiers configures, with the room l for their pages; nil if it is nil.
 func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if cfg.Tiers == nil {
 		return nil, nil
@@ -441,6 +439,12 @@ func (t *tiers) drop() {
 		return cmp.Or(cmp.Compare(b.start, a.start), bytes.Compare(a.key[:], b.key[:]))
 	}) {
 		t.removed = t.policy.Evicted(r.key, t.removed[:0])
+	}
+	for _, m := range t.due { // no carrier has them, so none would end them
+		if m.Kind != tiering.Cancel {
+			t.policy.Moved(t.now, m.ID, mempool.ErrCanceled, 0)
+			t.blocks.wrote(m.ID)
+		}
 	}
 	for _, a := range t.reading {
 		t.release(a.pages)
