@@ -8,8 +8,7 @@ import (
 )
 
 // check walks fetches and tiers: pages held for Reads have no other owner, extents that
-// the policy believes on the device have their pages in the tree, and the policy's own
-// ledgers balance. It adds the held pages to owner.
+// are on the device have their pages in the tree, and the policy's own ledgers balance. It adds the held pages to owner.
 func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	if fs == nil {
 		return nil
@@ -55,31 +54,10 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 			return fmt.Errorf("scheduler: request %d at place %d keeps a fetched prefix at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}
-	return fs.tiers.checkResidents()
-}
-
-// checkResidents checks that the residents are the extents that the device has by the policy, and
-// that their pages are in the tree and in byPage.
-func (t *tiers) checkResidents() error {
-	pages := 0
-	for k, r := range t.residents { // any order: only checks
-		if pages += len(r.pages); r.key != k {
-			return fmt.Errorf("scheduler: extent %s is filed as %s", r.key.Short(), k.Short())
-		}
-		if !t.policy.Holds(kv.TierDevice, k) {
-			return fmt.Errorf("scheduler: extent %s has left the device by the policy", k.Short())
-		}
-		for _, p := range r.pages {
-			if !t.room.lease.Cached(p) {
-				return fmt.Errorf("scheduler: page %d of extent %s is not in the tree", p, k.Short())
-			}
+	for _, p := range fs.tiers.policy.Device.Pages(nil) {
+		if !fs.room.lease.Cached(p) {
+			return fmt.Errorf("scheduler: page %d of an extent on the device is not in the tree", p)
 		}
 	}
-	for _, list := range t.byPage {
-		pages -= len(list)
-	}
-	if pages != 0 {
-		return fmt.Errorf("scheduler: extents have %d pages more than byPage", pages)
-	}
-	return t.policy.Check(len(t.residents))
+	return fs.tiers.policy.Check()
 }

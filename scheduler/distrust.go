@@ -67,7 +67,7 @@ func (fs *fetches) distrust(q *sequence) {
 		for i := range r.fetch.parts[r.fetch.next:] {
 			p := &r.fetch.parts[r.fetch.next+i]
 			// A read that has not begun never will: the policy takes it out of its queue.
-			if a := fs.tiers.reading[p.Move]; p.end() > q.cache.first && (a == nil || a.begun) {
+			if p.end() > q.cache.first && (fs.tiers.reading[p.Move] == nil || fs.tiers.policy.InFlight(p.Move)) {
 				fs.giveUp(r, p)
 			}
 		}
@@ -90,7 +90,7 @@ func (x *prefixes) vouch(q *sequence) {
 // purge removes the distrusted nodes that no request holds, and frees their pages.
 func (x *prefixes) purge() {
 	if x.cache != nil && x.cache.Distrusted() > 0 {
-		x.room.takeBack(x.cache.Purge(x.room.freed[:0]), discarded)
+		x.room.takeBack(x.cache.Purge(x.room.freed[:0]), tiering.Discarded)
 	}
 }
 

@@ -313,7 +313,7 @@ func (fs *fetches) letGo(q *sequence) {
 	}
 	f.parts, f.next = nil, 0
 	fs.tiers.policy.Forget(q.fetchID())
-	fs.tiers.collect()
+	fs.tiers.begun()
 }
 
 // giveUp releases the pages of a part of q's fetch that is not adopted: those of a part that
@@ -329,7 +329,7 @@ func (fs *fetches) giveUp(q *sequence, p *part) {
 	if a == nil || a.q != q {
 		return
 	}
-	if a.q = nil; !a.begun {
+	if a.q = nil; !fs.tiers.policy.InFlight(p.Move) {
 		delete(fs.tiers.reading, p.Move)
 		fs.tiers.coming -= count(a.pages)
 		fs.tiers.release(a.pages)

@@ -239,8 +239,8 @@ func TestBlocksAreHashedOnce(t *testing.T) {
 			t.Errorf("block %x is hashed %d times, and stored %d times on the device", uint64(hash), hashed[hash], n)
 		}
 	}
-	if b := h.s.tiers.blocks; len(stored[kv.TierHost]) < 16 || len(b.named)+len(b.writing) != 0 {
-		t.Errorf("%d blocks in host memory; the hashes of %d extents and %d writes are kept", len(stored[kv.TierHost]), len(b.named), len(b.writing))
+	if len(stored[kv.TierHost]) < 16 {
+		t.Errorf("%d blocks in host memory, want 16 or more", len(stored[kv.TierHost]))
 	}
 }
 

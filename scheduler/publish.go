@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -124,7 +125,7 @@ func (x *prefixes) flushedSince(q *sequence) bool {
 // used for Config.CacheTTL.
 func (x *prefixes) expire(now time.Duration) {
 	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
-		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), forgotten)
+		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), tiering.Forgotten)
 		x.room.keepQuotas()
 	}
 }

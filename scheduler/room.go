@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
@@ -78,7 +79,7 @@ func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
 	// If the pool has not answered Want yet, its answer would not count pages that are returned
 	// now. Pages that a Write still reads must not be given to others.
-	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && len(s.tiers.reads) > 0 {
+	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && s.tiers.policy.Device.Copying() {
 		return dst
 	}
 	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // another scheduler may write to them at once
@@ -156,11 +157,11 @@ func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 
 // reclaim takes back the pages in freed: those that the tree gave up to make room, and
 // duplicates that a sequence held itself. It keeps the slice freed as scratch.
-func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, demoted) }
+func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, tiering.Demoted) }
 
 // takeBack is reclaim for any fate of the extents that lose pages. The argument to
 // determines what happens to their KV in lower tiers.
-func (l *room) takeBack(freed []kv.PageID, to fate) {
+func (l *room) takeBack(freed []kv.PageID, to tiering.Fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)
 	}

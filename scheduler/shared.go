@@ -1,6 +1,9 @@
 package scheduler
 
-import "github.com/coppice-llm/coppice/kv"
+import (
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool/tiering"
+)
 
 // These methods are for schedulers that lease from one pool (mempool.Division). Each can rely on
 // Config.SharePages.
@@ -35,11 +38,11 @@ func (s *Scheduler) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	if len(s.plans.inflight) > 0 {
 		return dst, true
 	}
-	if t := s.tiers; t != nil && len(t.reads) > 0 {
-		return dst, len(t.due) == 0
+	if t := s.tiers; t != nil && t.policy.Device.Copying() {
+		return dst, !t.due
 	}
 	if short := l.owed - l.lease.IdlePages(); short > 0 && s.cache != nil {
-		l.takeBack(s.cache.Evict(short, l.freed[:0]), forgotten)
+		l.takeBack(s.cache.Evict(short, l.freed[:0]), tiering.Forgotten)
 	}
 	n := min(l.owed, l.lease.IdlePages())
 	l.owed -= n

@@ -38,9 +38,9 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.prefill(now, p)
 	if s.tiers != nil {
 		s.fetches.ahead(now, s.work)
-		s.tiers.next(now)
+		s.tiers.next(now, p)
 	}
-	if len(p.rows) == 0 && (s.tiers == nil || len(s.tiers.due) == 0) {
+	if len(p.rows)+len(p.Moves) == 0 {
 		s.plans.spare = append(s.plans.spare, p)
 		s.verify()
 		return nil
@@ -54,10 +54,12 @@ func (s *Scheduler) planMoves(now time.Duration) *Plan {
 	if s.tiers == nil {
 		return nil
 	}
-	if s.tiers.next(now); len(s.tiers.due) == 0 {
+	p := s.plans.take()
+	if s.tiers.next(now, p); len(p.Moves) == 0 {
+		s.plans.spare = append(s.plans.spare, p)
 		return nil
 	}
-	return s.launch(s.plans.take())
+	return s.launch(p)
 }
 
 // launch completes a plan with moves, mask drops and page swaps, and puts it in flight. It

@@ -18,9 +18,6 @@ import (
 type tierBlocks struct {
 	blockTokens int
 	known       map[mempool.Key]*extentBlocks  // by extent, for those that are in some tier
-	writing     map[tiering.MoveID]mempool.Key // Writes from the device whose Stored event was not made yet
-	named       map[mempool.Key][]kv.BlockHash // by extent in writing: the hashes of its blocks, as the tree has them
-	ended       []tiering.MoveID               // subset of writing that has ended
 	held        [kv.Tiers]map[kv.BlockHash]int // for each tier and block, the extents that have it
 }
 
@@ -38,8 +35,7 @@ type extentBlocks struct {
 
 // newTierBlocks makes an empty tierBlocks.
 func newTierBlocks(blockTokens int) *tierBlocks {
-	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{},
-		writing: map[tiering.MoveID]mempool.Key{}, named: map[mempool.Key][]kv.BlockHash{}}
+	b := &tierBlocks{blockTokens: blockTokens, known: map[mempool.Key]*extentBlocks{}}
 	for i := range b.held {
 		b.held[i] = map[kv.BlockHash]int{}
 	}
@@ -71,31 +67,6 @@ func (b *tierBlocks) appendKnown(hashes []kv.BlockHash, x *mempool.Extent, end i
 	return hashes
 }
 
-// writes notes the hashes of the extent r, which the Write id takes from the device. The
-// device may give the extent up before the Write ends, and the event is made after that.
-func (b *tierBlocks) writes(id tiering.MoveID, r *resident) {
-	if b != nil && len(r.hashes) > 0 {
-		b.writing[id], b.named[r.key] = r.key, r.hashes
-	}
-}
-
-// wrote notes that the move id has ended. The hashes that writes noted are kept until
-// takeEvents has used them.
-func (b *tierBlocks) wrote(id tiering.MoveID) {
-	if b != nil && !b.writing[id].IsZero() {
-		b.ended = append(b.ended, id)
-	}
-}
-
-// forget drops the hashes of Writes that have ended.
-func (b *tierBlocks) forget() {
-	for _, id := range b.ended {
-		delete(b.named, b.writing[id])
-		delete(b.writing, id)
-	}
-	b.ended = b.ended[:0]
-}
-
 // last returns the hash of the last block that ends in the extent or before it, and false
 // if there is none.
 func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
@@ -120,26 +91,25 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	}
 	for _, c := range t.policy.Changes(nil) {
 		if c.Stored {
-			dst = t.blocks.stored(t, c.Tier, c.Key, dst)
+			dst = t.blocks.stored(t, &c, dst)
 		} else {
 			dst = t.blocks.removed(c.Tier, c.Key, dst)
 		}
 	}
-	t.blocks.forget()
 	return dst
 }
 
-// stored notes that a tier has got the extent k. It appends to dst a Stored event for those
+// stored notes that a tier has got an extent. It appends to dst a Stored event for those
 // of the extent's blocks that no other extent in the tier has.
-func (b *tierBlocks) stored(t *tiers, tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.Event {
-	x := b.known[k]
+func (b *tierBlocks) stored(t *tiers, c *tiering.Change, dst []kv.Event) []kv.Event {
+	x, tier := b.known[c.Key], c.Tier
 	if x == nil {
-		extent, ok := t.policy.Extent(k)
+		extent, ok := t.policy.Extent(c.Key)
 		if !ok {
 			return dst // it is gone already; its removal is the next change
 		}
-		x = b.of(&extent)
-		b.known[k] = x
+		x = b.of(&extent, c.Hashes)
+		b.known[c.Key] = x
 	}
 	x.tiers++
 	ev := kv.Event{Kind: kv.Stored, Tier: tier, Namespace: x.ns}
@@ -216,9 +186,9 @@ func (b *tierBlocks) removed(tier kv.Tier, k mempool.Key, dst []kv.Event) []kv.E
 	return dst
 }
 
-// of returns the blocks that end in the extent x. If the tree had their hashes, those are
-// used; otherwise of computes the hashes, and only then sets Block.Local.
-func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
+// of returns the blocks that end in the extent x. hashes are theirs as the tree had them; if they are
+// not known, of computes the hashes, and only then sets Block.Local.
+func (b *tierBlocks) of(x *mempool.Extent, hashes []kv.BlockHash) *extentBlocks {
 	e := &extentBlocks{ns: x.Namespace, opaque: len(x.Media) > 0}
 	tokens := x.Tokens
 	if !x.Parent.IsZero() {
@@ -239,7 +209,7 @@ func (b *tierBlocks) of(x *mempool.Extent) *extentBlocks {
 		tokens = tokens[b.blockTokens:]
 	}
 	e.rest = slices.Clone(tokens)
-	if hashes := b.named[x.Key]; len(hashes) == len(e.blocks) {
+	if len(hashes) == len(e.blocks) {
 		for i, h := range hashes {
 			e.blocks[i].Hash = h
 		}

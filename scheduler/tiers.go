@@ -1,11 +1,8 @@
 package scheduler
 
 import (
-	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
@@ -26,37 +23,20 @@ type tiers struct {
 	room   *room
 	now    time.Duration // time of the latest input
 
-	residents map[mempool.Key]*resident // the extents whose pages are all in the tree
-	byPage    map[kv.PageID][]*resident // the residents on each page
-	removed   []mempool.Key             // scratch of register and lose
-	leaving   []*resident               // scratch of lose
-
-	due     []tiering.Move                 // moves for the next plan
-	copying map[tiering.MoveID][]kv.PageID // by Write in flight: device pages that it may still read
-	reads   map[kv.PageID][]tiering.MoveID // the inverse of copying
-	after   []engine.MoveID                // Writes that the next plan's batch must wait for
-	reading map[tiering.MoveID]*arrival    // Reads that have not ended
-	held    int                            // pages held for Reads, until they are in the tree
-	coming  int                            // part of held: those of Reads that have not ended
-	idle    []idleExtent                   // conversations that may become idle, oldest first
-	blocks  *tierBlocks                    // nil without Config.Events
+	due     bool                        // moves have begun that no plan has, see begun
+	after   []tiering.MoveID            // Writes that the next plan's batch must wait for
+	reading map[tiering.MoveID]*arrival // Reads that have not ended
+	held    int                         // pages held for Reads, until they are in the tree
+	coming  int                         // part of held: those of Reads that have not ended
+	idle    []idleExtent                // conversations that may become idle, oldest first
+	blocks  *tierBlocks                 // nil without Config.Events
 	fault   planted.Fault
-}
-
-// resident is an extent on the device, all its pages in the tree, as registered with the policy.
-type resident struct {
-	key     mempool.Key
-	start   int // position of its first token
-	pages   []kv.PageID
-	hashes  []kv.BlockHash // of the blocks that end in it; nil if unknown
-	leaving bool           // scratch of lose: it is in the list already
 }
 
 // arrival is a Read and the pages held for it.
 type arrival struct {
 	q     *sequence // nil: no sequence waits for it
 	pages []kv.PageID
-	begun bool // it is due or in a plan, so the store may write to the pages
 }
 
 // newTiers makes the tiers that cfg.Tiers configures, with the room l for their pages; nil if it is nil.
@@ -72,11 +52,7 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &tiers{
-		policy: policy, layout: c.Layout, room: l,
-		residents: map[mempool.Key]*resident{}, byPage: map[kv.PageID][]*resident{},
-		copying: map[tiering.MoveID][]kv.PageID{}, reads: map[kv.PageID][]tiering.MoveID{}, reading: map[tiering.MoveID]*arrival{},
-	}
+	t := &tiers{policy: policy, layout: c.Layout, room: l, reading: map[tiering.MoveID]*arrival{}}
 	if cfg.Events {
 		t.blocks = newTierBlocks(cfg.BlockTokens)
 	}
@@ -107,7 +83,7 @@ func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	if s.tiers != nil {
 		s.tiers.now = now
-		s.tiers.copied(id)
+		s.tiers.policy.Device.Copied(id)
 		s.verify()
 	}
 }
@@ -121,12 +97,10 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 		return
 	}
 	s.tiers.now = now
-	s.tiers.copied(id)
 	if errors.Is(err, engine.ErrMove) {
 		err = fmt.Errorf("%w: %w", tiering.ErrCopy, err)
 	}
 	s.tiers.policy.Moved(now, id, err, took)
-	s.tiers.blocks.wrote(id)
 	s.fetches.read(id, err)
 	s.fetches.settle()
 	if len(s.open) == 0 {
@@ -148,10 +122,7 @@ func (s *Scheduler) Flush(now, until time.Duration) {
 }
 
 // Flushing reports whether writes to lower tiers are due or in flight.
-func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.busy() }
-
-// busy reports whether moves are due or in flight.
-func (t *tiers) busy() bool { return len(t.due) > 0 || t.policy.Busy() }
+func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.policy.Busy() }
 
 // metrics returns the counters of each tier.
 func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
@@ -202,191 +173,72 @@ func (t *tiers) hashedAlike(q *sequence) bool {
 
 // register tells the policy that the extents xs of a sequence are on the device. pages are
 // the pages of the sequence by position, and hashes those of its blocks from the start, or
-// nil if unknown. If a longer extent replaces a partial one, the partial one is forgotten.
+// nil if unknown.
 func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
-	t.removed = t.policy.Computed(t.now, xs, t.removed[:0])
-	t.forgetAll(t.removed)
 	for i := range xs {
 		x := &xs[i]
-		if t.residents[x.Key] != nil || !t.policy.Holds(kv.TierDevice, x.Key) {
-			continue
+		var own []kv.BlockHash
+		if lo, hi := t.blocks.within(x); hi <= len(hashes) {
+			own = hashes[lo:hi]
 		}
 		lo := x.Start / t.layout.PageTokens
-		r := &resident{key: x.Key, start: x.Start, pages: slices.Clone(pages[lo : lo+t.layout.Pages(x)])}
-		if lo, hi := t.blocks.within(x); hi <= len(hashes) {
-			r.hashes = slices.Clone(hashes[lo:hi])
-		}
-		t.residents[x.Key] = r
-		for _, p := range r.pages {
-			t.byPage[p] = append(t.byPage[p], r)
-		}
+		t.policy.Computed(t.now, x, pages[lo:lo+t.layout.Pages(x)], own)
 	}
-	t.collect()
+	t.begun()
 }
 
-// forget removes the extent r from residents and byPage, if it is there.
-func (t *tiers) forget(r *resident) {
-	if t.residents[r.key] != r {
-		return
+// lose tells the policy that the tree gives up pages, and what becomes of their KV.
+func (t *tiers) lose(pages []kv.PageID, to tiering.Fate) {
+	if to == tiering.Discarded && t.fault == planted.KeepBelow {
+		to = tiering.Forgotten
 	}
-	delete(t.residents, r.key)
-	for _, p := range r.pages {
-		list := t.byPage[p]
-		i := slices.Index(list, r)
-		if list = slices.Delete(list, i, i+1); len(list) == 0 {
-			delete(t.byPage, p)
-		} else {
-			t.byPage[p] = list
-		}
+	if t.policy.Evict(t.now, pages, to) && to != tiering.Forgotten {
+		t.begun()
 	}
 }
 
-// fate selects what happens to extents whose pages the tree gives up.
-type fate uint8
-
-const (
-	demoted   fate = iota // written to a lower tier, if the policy finds them worth it
-	forgotten             // too old, or of no use; copies in lower tiers stay
-	discarded             // wrong: copies in lower tiers are dropped too
-)
-
-// lose tells the policy that the tree gives up pages; the argument to determines what
-// happens to their KV. An extent that loses one page is no longer on the device as a whole,
-// so it leaves with all its pages.
-func (t *tiers) lose(pages []kv.PageID, to fate) {
-	t.leaving = t.leaving[:0]
-	for _, p := range pages {
-		for _, r := range t.byPage[p] {
-			if !r.leaving {
-				r.leaving = true
-				t.leaving = append(t.leaving, r)
-			}
-		}
-	}
-	if len(t.leaving) == 0 {
-		return
-	}
-	// Children first: a parent stays on the device while its child is written.
-	slices.SortStableFunc(t.leaving, func(a, b *resident) int { return cmp.Compare(b.start, a.start) })
-	for i, r := range t.leaving {
-		switch to {
-		case demoted:
-			t.policy.Demote(t.now, r.key)
-			t.collect() // before forget, which loses its pages
-		case discarded:
-			t.discard(r.key)
-		}
-		t.removed = t.policy.Evicted(r.key, t.removed[:0])
-		t.forgetAll(t.removed)
-		t.forget(r)
-		t.leaving[i] = nil
-	}
-}
-
-// forgetAll forgets the extents keys, which the policy has removed from the device. Extents that
-// continue an evicted one are among them. Their own pages may stay in the tree: it keeps the same
-// tokens of one salt on two paths if two requests declare different numbers of them public.
-func (t *tiers) forgetAll(keys []mempool.Key) {
-	for _, k := range keys {
-		if r := t.residents[k]; r != nil {
-			t.forget(r)
-		}
-	}
-}
+// begun notes that the policy may have begun moves. It is not called for those that the policy begins
+// when another one ends: Return need not hurry for them.
+func (t *tiers) begun() { t.due = t.policy.Due() }
 
 // discard removes the extent k and all that continue it from all tiers: its KV is wrong. What is
 // on the device stays there, and is registered again if a request samples from it.
 func (t *tiers) discard(k mempool.Key) {
-	if t.fault == planted.KeepBelow {
-		return
+	if t.fault != planted.KeepBelow {
+		t.policy.Discard(k)
+		t.begun()
 	}
-	t.forgetAll(t.policy.Discard(k))
-	t.collect()
 }
 
 // clear forgets everything, as after new weights.
 func (t *tiers) clear() {
 	t.policy.Clear()
-	clear(t.residents)
-	clear(t.byPage)
 	t.idle = t.idle[:0]
 	if t.blocks != nil {
 		t.policy.Changes(nil)
 		t.blocks = newTierBlocks(t.blocks.blockTokens)
 	}
-	t.collect()
-}
-
-// collect takes over the moves that the policy has begun, with their pages.
-func (t *tiers) collect() {
-	from := len(t.due)
-	t.due = t.policy.Begun(t.due)
-	t.resolve(t.due[from:])
-}
-
-// resolve fills in the device pages of moves: for a Write from the device the pages of its
-// extent, for a Read the pages held for it.
-func (t *tiers) resolve(moves []tiering.Move) {
-	for i := range moves {
-		switch m := &moves[i]; {
-		case m.Kind == tiering.Write && m.From == kv.TierDevice:
-			r := t.residents[m.Extent.Key]
-			m.Pages = r.pages
-			t.blocks.writes(m.ID, r)
-			t.copying[m.ID] = m.Pages
-			for _, p := range m.Pages {
-				t.reads[p] = append(t.reads[p], m.ID)
-			}
-		case m.Kind == tiering.Read:
-			a := t.reading[m.ID]
-			a.begun, m.Pages = true, a.pages
-		}
-	}
-}
-
-// copied notes that the Write id no longer reads device pages. It ignores other moves.
-func (t *tiers) copied(id tiering.MoveID) {
-	for _, p := range t.copying[id] {
-		list := slices.DeleteFunc(t.reads[p], func(x tiering.MoveID) bool { return x == id })
-		if len(list) == 0 {
-			delete(t.reads, p)
-		} else {
-			t.reads[p] = list
-		}
-	}
-	delete(t.copying, id)
+	t.begun()
 }
 
 // overwrites notes that the next plan's batch writes to pages: the batch must wait for the
 // Writes that still read them. Waiting on the device keeps planning free of waits.
-func (t *tiers) overwrites(pages []kv.PageID) {
-	if len(t.reads) == 0 {
-		return
-	}
-	for _, p := range pages {
-		for _, id := range t.reads[p] {
-			if !slices.Contains(t.after, engine.MoveID(id)) {
-				t.after = append(t.after, engine.MoveID(id))
-			}
-		}
-	}
-}
+func (t *tiers) overwrites(pages []kv.PageID) { t.after = t.policy.Device.Readers(pages, t.after) }
 
-// next adds to t.due the moves that the policy wants to go with the next plan. If the pool
-// is more than deviceHigh full, the policy may also write extents ahead of need.
-func (t *tiers) next(now time.Duration) {
+// next adds to p the moves that the policy wants to go with it. If the pool is more than
+// deviceHigh full, the policy may also write extents ahead of need.
+func (t *tiers) next(now time.Duration, p *Plan) {
 	if t.room.deviceFull() {
 		t.policy.Offer(now)
 	}
-	from := len(t.due)
-	t.due = t.policy.Next(now, t.due)
-	t.resolve(t.due[from:])
+	p.Moves = t.policy.Next(now, p.Moves)
 }
 
 // holdFor notes that pages are held for the Read id, for which q waits. NoPage entries do
 // not count.
 func (t *tiers) holdFor(id tiering.MoveID, q *sequence, pages []kv.PageID) {
 	t.reading[id] = &arrival{q: q, pages: pages}
+	t.policy.Fill(id, pages)
 	n := count(pages)
 	t.held, t.coming = t.held+n, t.coming+n
 }
@@ -417,45 +269,29 @@ func (t *tiers) release(pages []kv.PageID) {
 func (t *tiers) used(xs []mempool.Extent, tokens int) {
 	for i := range xs {
 		if xs[i].Start+len(xs[i].Tokens) <= tokens {
-			t.policy.Used(t.now, []mempool.Key{xs[i].Key})
+			t.policy.Used(t.now, xs[i].Key)
 		}
 	}
-	t.collect()
+	t.begun()
 }
 
-// plan hands the moves, and the Writes to wait for, over to p.
+// plan hands the Writes to wait for over to p.
 func (t *tiers) plan(p *Plan) {
-	p.Moves = append(p.Moves, t.due...)
-	p.Batch.After = append(p.Batch.After, t.after...)
-	clear(t.due)
-	t.due, t.after = t.due[:0], t.after[:0]
+	for _, id := range t.after {
+		p.Batch.After = append(p.Batch.After, engine.MoveID(id))
+	}
+	t.due, t.after = false, t.after[:0]
 }
 
 // drop ends all moves as failed: the device is lost, or the scheduler is drained. No extent counts
-// as on the device from then on, also where its pages stay in the tree: the policy would else begin
-// writes of extents whose pages are not known.
+// as on the device from then on, also where its pages stay in the tree.
 func (t *tiers) drop() {
-	for _, r := range slices.SortedFunc(maps.Values(t.residents), func(a, b *resident) int {
-		return cmp.Or(cmp.Compare(b.start, a.start), bytes.Compare(a.key[:], b.key[:]))
-	}) {
-		t.removed = t.policy.Evicted(r.key, t.removed[:0])
-	}
-	for _, m := range t.due { // no carrier has them, so none would end them
-		if m.Kind != tiering.Cancel {
-			t.policy.Moved(t.now, m.ID, mempool.ErrCanceled, 0)
-			t.blocks.wrote(m.ID)
-		}
-	}
+	t.policy.DeviceLost(t.now)
 	for _, a := range t.reading {
 		t.release(a.pages)
 	}
 	clear(t.reading)
-	clear(t.copying)
-	clear(t.reads)
-	clear(t.residents)
-	clear(t.byPage)
-	clear(t.due)
-	t.due, t.after, t.idle, t.coming = t.due[:0], t.after[:0], t.idle[:0], 0
+	t.due, t.after, t.idle, t.coming = false, t.after[:0], t.idle[:0], 0
 }
 
 // idleExtent is the last extent of a conversation. If the extent is not used again before

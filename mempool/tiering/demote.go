@@ -8,12 +8,11 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-// Demote must be called before the device evicts an extent. It begins a write to the fastest
-// lower tier that can take it now, preceded by writes of the parents that are missing there;
-// Begun returns these moves. If no tier takes it, the extent counts as lost. Descendants on the
-// device are written first, since they leave with the extent. The caller calls Evicted afterwards
-// in any case.
-func (p *Policy) Demote(now time.Duration, k mempool.Key) {
+// demote is called before the device evicts an extent. It begins a write to the fastest lower tier
+// that can take it now, preceded by writes of the parents that are missing there. If no tier takes it,
+// the extent counts as lost. Descendants on the device are written first, since they leave with the
+// extent.
+func (p *Policy) demote(now time.Duration, k mempool.Key) {
 	first := p.below(kv.TierDevice)
 	if p.flushing || int(first) == kv.Tiers {
 		return

@@ -11,10 +11,9 @@ import (
 
 // Discard removes extent k, whose KV is wrong, and all its descendants from all tiers. They are
 // not found from now on. It cancels reads and writes of these extents that are in flight. If such
-// a write succeeds all the same, the policy drops its extent. Discard returns the keys of the
-// extents that were on the device.
-func (p *Policy) Discard(k mempool.Key) (device []mempool.Key) {
-	device = p.Evicted(k, nil)
+// a write succeeds all the same, the policy drops its extent.
+func (p *Policy) Discard(k mempool.Key) {
+	p.gone(kv.TierDevice, k)
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || p.tiers[i] == nil {
 			continue
@@ -22,7 +21,6 @@ func (p *Policy) Discard(k mempool.Key) (device []mempool.Key) {
 		discardIn(p, kv.Tier(i), k)
 	}
 	p.forget(k)
-	return device
 }
 
 // Parts returns dst with the keys of extents appended that have the parent of x and share a page
@@ -63,34 +61,30 @@ func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
 // Writes of its descendants end too: discardIn cancels them, or turn finds their parent missing.
 func discardMoves(p *Policy, of kv.Tier, k mempool.Key) {
 	if m := p.tiers[of].writing[k]; m != nil {
-		p.void(m)
+		p.cancel(m)
+		m.void = true
 	}
 	for _, m := range slices.Concat(p.reads, inFlight(p)) {
 		if m.Kind != Read || m.From != of || m.Extent.Key != k || m.canceled {
 			continue
 		}
-		m.canceled = true
-		if m.begun {
-			p.cancel(m)
-		} else {
-			p.unread(m) // Next takes it out of the queue
-		}
+		p.cancel(m)
 		p.answer(m, false)
 	}
 }
 
-// void cancels a write and marks its result as unusable. If it has not begun, Next removes it
-// from the queue.
-func (p *Policy) void(m *move) {
-	if m.begun && !m.canceled {
-		p.cancel(m)
-	}
-	m.canceled, m.void = true, true
-}
-
-// cancel emits a Cancel for a move that has begun.
+// cancel gives a move up. If it has begun, cancel emits a Cancel, and Moved must still answer the move;
+// otherwise Next takes it out of its queue.
 func (p *Policy) cancel(m *move) {
-	p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
+	switch {
+	case m.canceled:
+		return
+	case m.begun:
+		p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
+	case m.Kind == Read:
+		p.unread(m)
+	}
+	m.canceled = true
 }
 
 // inFlight returns the moves in flight in ascending order of their numbers.
@@ -117,7 +111,8 @@ func (p *Policy) Clear() {
 	}
 	for _, m := range slices.Concat(p.writes, inFlight(p)) {
 		if m.Kind == Write {
-			p.void(m)
+			p.cancel(m)
+			m.void = true
 		}
 	}
 }

@@ -19,10 +19,10 @@ func TestFoundWrong(t *testing.T) {
 	c.Tiers[kv.TierShared].Kept = true
 	p := newPolicy(t, c)
 	xs := sequence(32)
-	p.Computed(now, xs, nil)
+	compute(p, now, xs)
 	writes := p.Next(now, nil)
 	p.Discard(xs[0].Key)
-	p.Begun(nil) // cancellations, which come too late
+	begun(p) // cancellations, which come too late
 	p.Found(kv.TierShared, xs)
 	if _, n := p.Lookup(now, xs, 0, nil); n > 0 {
 		t.Errorf("%d tokens would be read while their write is known to be wrong", n)
@@ -41,7 +41,7 @@ func TestFoundWrong(t *testing.T) {
 	if _, n := p.Lookup(now, xs, 0, nil); n != 32 {
 		t.Errorf("%d tokens would be read that another process has written, want 32", n)
 	}
-	if err := p.Check(p.tiers[kv.TierDevice].index.Len()); err != nil || p.Busy() {
+	if err := p.Check(); err != nil || p.Busy() {
 		t.Errorf("%v, busy %v", err, p.Busy())
 	}
 }
@@ -54,7 +54,7 @@ func TestFoundUnwritten(t *testing.T) {
 	c.Tiers[kv.TierShared].Kept = true
 	p := newPolicy(t, c)
 	xs := sequence(16)
-	p.Computed(0, xs, nil)
+	compute(p, 0, xs)
 	p.Discard(xs[0].Key)
 	p.Found(kv.TierShared, xs)
 	if _, n := p.Lookup(0, xs, 0, nil); n != 16 {
@@ -82,7 +82,7 @@ func TestParts(t *testing.T) {
 	other, foreign := of("", slices.Repeat([]kv.Token{1}, 2*page)...), of("a", whole[:page]...)
 	p.Found(kv.TierHost, []mempool.Extent{x})
 	p.Found(kv.TierDisk, []mempool.Extent{other, foreign, stored})
-	p.Computed(now, []mempool.Extent{coming}, nil)
+	compute(p, now, []mempool.Extent{coming})
 	p.Next(now, nil)
 	if got, want := p.Parts(&x, nil), []mempool.Key{coming.Key, stored.Key}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

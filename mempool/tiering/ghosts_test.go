@@ -19,9 +19,8 @@ func TestGhosts(t *testing.T) {
 	fill(p, kv.TierDisk, 8) // a full disk admits nothing on its first use
 	xs := sequence(16)
 	for round, want := range []int{0, 1} {
-		p.Computed(now, xs, nil)
-		p.Demote(now, xs[0].Key)
-		p.Evicted(xs[0].Key, nil)
+		compute(p, now, xs)
+		evict(p, now, &xs[0])
 		if moves := p.Next(now, nil); len(moves) != want {
 			t.Errorf("round %d: %v, want %d moves", round, moves, want)
 		}

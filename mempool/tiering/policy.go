@@ -36,7 +36,7 @@ type Move struct {
 	Extent   mempool.Extent // its slices belong to the policy and never change
 	// Pages are the device's pages that a Write reads or a Read fills, one for each page of
 	// Extent in ascending position. kv.NoPage marks a page of a Read that the device has
-	// already; it is not copied. The policy leaves Pages nil; its owner sets them.
+	// already; it is not copied. Those of a Read are its owner's, see Fill.
 	Pages    []kv.PageID
 	Deadline time.Duration // on the clock of now; 0 for none
 }
@@ -45,7 +45,8 @@ type Move struct {
 type Change struct {
 	Tier   kv.Tier
 	Key    mempool.Key
-	Stored bool // added; false if removed
+	Stored bool           // added; false if removed
+	Hashes []kv.BlockHash // of its blocks, as Computed got them; nil if it was not being written from the device
 }
 
 // RequestID names a request that waits for a prefix.
@@ -56,12 +57,13 @@ type Policy struct {
 	cfg      Config
 	tiers    [kv.Tiers]*tier // nil if there is no such tier
 	nodes    map[mempool.Key]*node
+	Device   Device
 	ghosts   ghosts
 	reads    []*move // queued
 	writes   []*move // queued, parents before children
 	drops    []*move // queued, children before parents
 	flights  map[MoveID]*move
-	out      []Move // begun, to be returned by the next Begun
+	out      []Move // begun, to be returned by Next
 	changes  []Change
 	wants    map[RequestID]*want
 	moves    MoveID        // the latest number
@@ -97,10 +99,14 @@ type tier struct {
 // node is an extent that is in some tier or on its way to one.
 type node struct {
 	mempool.Extent
+	pages   []kv.PageID    // of the device; nil if it is not there
+	hashes  []kv.BlockHash // of its blocks, as Computed got them last; nil if unknown
+	named   bool           // Changes returns hashes: a Write from the device was in flight since the last call
 	uses    int
 	idle    bool // its conversation is idle, see Idle
 	offered bool // Offer has handled it since its last use; it is then pinned in the device's index
 	sunk    bool // a tier has tried to sink it since its last use
+	leaving bool // scratch of Evict: it is in the list
 }
 
 // move is a Move with its state.
@@ -125,7 +131,7 @@ func New(c Config) (*Policy, error) {
 	if c.TokenSeconds > 0 {
 		c.TokenGuess = c.TokenSeconds
 	}
-	p := &Policy{cfg: c, nodes: map[mempool.Key]*node{}, flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: estimate{guess: c.TokenGuess}}
+	p := &Policy{cfg: c, nodes: map[mempool.Key]*node{}, Device: newDevice(), flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: estimate{guess: c.TokenGuess}}
 	for i := range p.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			p.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
@@ -133,32 +139,6 @@ func New(c Config) (*Policy, error) {
 		}
 	}
 	return p, nil
-}
-
-// Computed tells the policy that the device has the extents xs now, parents before children. It
-// returns dst with the keys of tails on the device appended whose pages the new extents contain
-// too, and removes these tails from its index of the device.
-func (p *Policy) Computed(now time.Duration, xs []mempool.Extent, dst []mempool.Key) []mempool.Key {
-	device := p.tiers[kv.TierDevice].index
-	for i := range xs {
-		known := p.nodes[xs[i].Key] != nil
-		n := p.node(&xs[i])
-		if n.uses == 0 || !known { // a ghost starts with its earlier uses
-			n.uses++
-		}
-		if tail, ok := outgrown(p, kv.TierDevice, &xs[i]); ok && !device.Has(xs[i].Key) {
-			dst = append(dst, tail)
-			p.gone(kv.TierDevice, tail)
-		}
-		if !p.add(kv.TierDevice, &xs[i], 0) { // its parent is not on the device
-			p.forget(xs[i].Key)
-			continue
-		}
-		if first := p.below(kv.TierDevice); p.cfg.Mode == Through || first >= kv.TierDisk && n.uses >= p.cfg.Uses {
-			p.write(now, xs[i].Key, kv.TierDevice, first, false)
-		}
-	}
-	return dst
 }
 
 // outgrown returns the key of a sibling of x in tier t whose pages are all among those of x. ok is
@@ -191,24 +171,19 @@ func covered(p *Policy, t kv.Tier, x *mempool.Extent) bool {
 	return false
 }
 
-// Used reports another use of extents by a request. It updates their ages in all tiers and may
-// queue writes of those that have enough uses now.
-func (p *Policy) Used(now time.Duration, keys []mempool.Key) {
-	for _, k := range keys {
-		if n := p.nodes[k]; n != nil {
-			p.use(now, n)
-		}
+// Used reports another use of an extent by a request. It updates its age in all tiers and may queue
+// writes of it if it has enough uses now.
+func (p *Policy) Used(now time.Duration, k mempool.Key) {
+	n := p.nodes[k]
+	if n == nil {
+		return
 	}
-}
-
-// use counts a use of an extent, updates its age in all tiers, and admits it once it has enough uses.
-func (p *Policy) use(now time.Duration, n *node) {
 	n.uses++
 	n.sunk = false
 	reoffer(p, n)
 	for _, t := range p.tiers {
 		if t != nil {
-			t.index.Touch(n.Key)
+			t.index.Touch(k)
 		}
 	}
 	if n.uses >= p.cfg.Uses {
@@ -273,17 +248,6 @@ func (p *Policy) on(t kv.Tier, k mempool.Key) bool {
 	return int(t) < kv.Tiers && p.tiers[t] != nil && p.tiers[t].index.Has(k) && !p.tiers[t].dropping[k]
 }
 
-// Evicted reports that the device has evicted an extent. Its descendants leave the device with it,
-// as no lookup reaches them. Writes of them from the device that have not begun are abandoned.
-// Evicted returns dst with the keys of all of them appended that were on the device, children first.
-func (p *Policy) Evicted(k mempool.Key, dst []mempool.Key) []mempool.Key {
-	for _, h := range p.tiers[kv.TierDevice].index.RemoveTree(k, nil) {
-		p.removed(kv.TierDevice, h.Key)
-		dst = append(dst, h.Key)
-	}
-	return dst
-}
-
 // Gone reports that a tier's store no longer has some extents.
 func (p *Policy) Gone(t kv.Tier, keys []mempool.Key) {
 	for _, k := range keys {
@@ -313,7 +277,7 @@ func (p *Policy) Found(t kv.Tier, xs []mempool.Extent) {
 			}
 		default:
 			p.node(x)
-			p.add(t, x, of.SlotBytes)
+			p.add(t, x)
 			p.forget(x.Key)
 		}
 	}
@@ -325,17 +289,27 @@ func (p *Policy) Busy() bool {
 	return len(p.flights)+len(p.writes)+len(p.drops)+len(p.out)+len(p.last) > 0
 }
 
+// Due reports whether moves have begun that Next has not returned.
+func (p *Policy) Due() bool { return len(p.out) > 0 }
+
+// InFlight reports whether move id has begun and has not ended.
+func (p *Policy) InFlight(id MoveID) bool { return p.flights[id] != nil }
+
 // Changes returns dst with the changes of the tiers below the device since the last call appended.
 func (p *Policy) Changes(dst []Change) []Change {
-	dst = append(dst, p.changes...)
-	p.changes = p.changes[:0]
+	for _, c := range p.changes {
+		if n := p.nodes[c.Key]; c.Stored && n != nil && n.named {
+			c.Hashes = n.hashes
+		}
+		dst = append(dst, c)
+	}
+	for _, k := range p.Device.written {
+		if n := p.nodes[k]; n != nil {
+			n.named = false
+		}
+	}
+	p.changes, p.Device.written = p.changes[:0], p.Device.written[:0]
 	return dst
-}
-
-// Holds reports whether tier t has extent k, by the policy's index. The tier may be about to drop
-// the extent.
-func (p *Policy) Holds(t kv.Tier, k mempool.Key) bool {
-	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
 }
 
 // Has reports whether tier t exists below the device.
@@ -374,12 +348,12 @@ func (p *Policy) node(x *mempool.Extent) *node {
 	return n
 }
 
-// add adds an extent to a tier's index. It returns false if the index refuses it, for example
-// because its parent is missing.
-func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
-	added, err := p.tiers[t].index.Add(x, bytes, 0)
-	if added && t != kv.TierDevice {
-		p.changes = append(p.changes, Change{t, x.Key, true})
+// add adds an extent to the index of a tier below the device. It returns false if the index refuses it,
+// for example because its parent is missing.
+func (p *Policy) add(t kv.Tier, x *mempool.Extent) bool {
+	added, err := p.tiers[t].index.Add(x, p.tiers[t].SlotBytes, 0)
+	if added {
+		p.changes = append(p.changes, Change{Tier: t, Key: x.Key, Stored: true})
 	}
 	return err == nil
 }
@@ -387,9 +361,9 @@ func (p *Policy) add(t kv.Tier, x *mempool.Extent, bytes int) bool {
 // removed records that a tier's index has lost an extent.
 func (p *Policy) removed(t kv.Tier, k mempool.Key) {
 	if t != kv.TierDevice {
-		p.changes = append(p.changes, Change{t, k, false})
-	} else if n := p.nodes[k]; n != nil {
-		n.offered = false
+		p.changes = append(p.changes, Change{Tier: t, Key: k})
+	} else {
+		p.Device.left(p.nodes[k])
 	}
 	p.forget(k)
 }
@@ -409,11 +383,11 @@ func (p *Policy) forget(k mempool.Key) {
 }
 
 // Check returns an error unless, in every tier, the reserved bytes are those of the writes queued
-// and in flight, the counts of moves are right, and the quota is not exceeded. device is the number
-// of extents that the owner knows on the device; it must be the policy's.
-func (p *Policy) Check(device int) error {
-	if n := p.tiers[kv.TierDevice].index.Len(); n != device {
-		return fmt.Errorf("tiering: %d extents are on the device, the owner knows %d", n, device)
+// and in flight, the counts of moves are right, the quota is not exceeded, and the device's extents
+// have pages.
+func (p *Policy) Check() error {
+	if err := p.Device.check(p); err != nil {
+		return err
 	}
 	var moves [kv.Tiers]int
 	var kinds [kv.Tiers][Drop]int

@@ -25,6 +25,33 @@ func sequence(n int) []mempool.Extent {
 	return layout.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, n), nil)
 }
 
+// compute tells the policy that extents are on the device, on pages with the numbers of their positions.
+func compute(p *Policy, now time.Duration, xs []mempool.Extent) {
+	for i := range xs {
+		pages := make([]kv.PageID, layout.Pages(&xs[i]))
+		for j := range pages {
+			pages[j] = kv.PageID(xs[i].Start/layout.PageTokens + j)
+		}
+		p.Computed(now, &xs[i], pages, nil)
+	}
+}
+
+// evict evicts an extent that compute has put on the device.
+func evict(p *Policy, now time.Duration, x *mempool.Extent) {
+	p.Evict(now, []kv.PageID{kv.PageID(x.Start / layout.PageTokens)}, Demoted)
+}
+
+// begun takes the moves that calls other than Next have begun.
+func begun(p *Policy) []Move {
+	moves := p.out
+	p.out = nil
+	return moves
+}
+
+func holds(p *Policy, t kv.Tier, k mempool.Key) bool {
+	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
+}
+
 // kinds carries out all moves that the policy begins, and lists them.
 func kinds(p *Policy, now time.Duration) (list []string) {
 	for {
@@ -54,15 +81,16 @@ func TestModes(t *testing.T) {
 		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(10), tierOf(10)
 		p := newPolicy(t, c)
 		xs := sequence(32)
-		p.Computed(now, xs, nil)
+		compute(p, now, xs)
 		if got := kinds(p, now); !slices.Equal(got, tc.computed) {
 			t.Errorf("%s: computed: %v", tc.mode, got)
 		}
-		p.Used(now, []mempool.Key{xs[0].Key, xs[1].Key})
+		p.Used(now, xs[0].Key)
+		p.Used(now, xs[1].Key)
 		if got := kinds(p, now); !slices.Equal(got, tc.used) {
 			t.Errorf("%s: used again: %v", tc.mode, got)
 		}
-		p.Demote(now, xs[1].Key)
+		p.demote(now, xs[1].Key)
 		if got := kinds(p, now); !slices.Equal(got, tc.demoted) {
 			t.Errorf("%s: demoted: %v", tc.mode, got)
 		}
@@ -86,9 +114,9 @@ func TestAdmission(t *testing.T) {
 		do   func(p *Policy, k mempool.Key)
 		want []string
 	}{
-		"room":  {7, func(p *Policy, k mempool.Key) { p.Demote(now, k) }, write},
-		"full":  {8, func(p *Policy, k mempool.Key) { p.Demote(now, k) }, nil},
-		"again": {8, func(p *Policy, k mempool.Key) { p.Used(now, []mempool.Key{k}) }, write},
+		"room":  {7, func(p *Policy, k mempool.Key) { p.demote(now, k) }, write},
+		"full":  {8, func(p *Policy, k mempool.Key) { p.demote(now, k) }, nil},
+		"again": {8, func(p *Policy, k mempool.Key) { p.Used(now, k) }, write},
 		"idle":  {8, func(p *Policy, k mempool.Key) { p.Idle(now, k) }, write},
 		"end":   {8, func(p *Policy, _ mempool.Key) { p.Shutdown(now, now+time.Second) }, write},
 	} {
@@ -97,7 +125,7 @@ func TestAdmission(t *testing.T) {
 		p := newPolicy(t, c)
 		fill(p, kv.TierDisk, tc.held)
 		xs := sequence(16)
-		p.Computed(now, xs, nil)
+		compute(p, now, xs)
 		tc.do(p, xs[0].Key)
 		if got := kinds(p, now); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
@@ -121,7 +149,7 @@ func TestSink(t *testing.T) {
 				if m.Kind == Write {
 					writes++
 					err = failed
-				} else if drops++; !p.Holds(kv.TierDisk, m.Extent.Key) && failed == nil {
+				} else if drops++; !holds(p, kv.TierDisk, m.Extent.Key) && failed == nil {
 					t.Error("an extent is dropped before it is on disk")
 				}
 				p.Moved(now, m.ID, err, time.Millisecond)
@@ -144,7 +172,7 @@ func TestFullStore(t *testing.T) {
 	held, full := map[mempool.Key]bool{}, 0
 	for i := range 60 {
 		x := layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil)
-		p.Computed(now, x, nil)
+		compute(p, now, x)
 		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
 			for _, m := range moves {
 				var err error
@@ -185,12 +213,11 @@ func TestFullHost(t *testing.T) {
 		p := newPolicy(t, c)
 		fill(p, kv.TierHost, 20)
 		xs := sequence(32)
-		p.Computed(now, xs, nil)
+		compute(p, now, xs)
 		p.Offer(now)
 		if disk > 0 {
-			p.Demote(now, xs[1].Key)
-			p.Evicted(xs[1].Key, nil)
-			if got := p.Begun(nil); len(got) != 2 || got[0].To != kv.TierDisk || got[1].Extent.Key != xs[1].Key {
+			evict(p, now, &xs[1])
+			if got := begun(p); len(got) != 2 || got[0].To != kv.TierDisk || got[1].Extent.Key != xs[1].Key {
 				t.Fatalf("%v", got)
 			} else {
 				for _, m := range got {
@@ -200,7 +227,7 @@ func TestFullHost(t *testing.T) {
 		}
 		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
 			for _, m := range moves {
-				if m.Kind == Drop && disk > 0 && !p.Holds(kv.TierDisk, m.Extent.Key) {
+				if m.Kind == Drop && disk > 0 && !holds(p, kv.TierDisk, m.Extent.Key) {
 					t.Error("an extent is dropped before it is on disk")
 				}
 				p.Moved(now, m.ID, nil, time.Millisecond)
@@ -208,7 +235,7 @@ func TestFullHost(t *testing.T) {
 			p.Offer(now)
 		}
 		for _, x := range xs {
-			if !p.Holds(kv.TierDisk, x.Key) && !p.Holds(kv.TierHost, x.Key) {
+			if !holds(p, kv.TierDisk, x.Key) && !holds(p, kv.TierHost, x.Key) {
 				t.Errorf("disk of %d: extent [%d,) is in no tier", disk, x.Start)
 			}
 		}
@@ -225,19 +252,19 @@ func TestDemoteDescendants(t *testing.T) {
 	c.Tiers[kv.TierHost] = tierOf(10)
 	p := newPolicy(t, c)
 	xs := sequence(48)
-	p.Computed(0, xs, nil)
-	p.Demote(0, xs[1].Key)
+	compute(p, 0, xs)
+	evict(p, 0, &xs[1])
 	var wrote []string
-	for _, m := range p.Begun(nil) {
+	for _, m := range begun(p) {
 		wrote = append(wrote, fmt.Sprint(m.Kind, m.Extent.Start/16))
 	}
 	if want := []string{"write 0", "write 1", "write 2"}; !slices.Equal(wrote, want) {
 		t.Errorf("%v, want %v", wrote, want)
 	}
-	if got, want := p.Evicted(xs[1].Key, nil), []mempool.Key{xs[2].Key, xs[1].Key}; !slices.Equal(got, want) || !p.Holds(kv.TierDevice, xs[0].Key) {
-		t.Errorf("%v leave the device, want %v", got, want)
+	if got, want := p.tiers[kv.TierDevice].index.Contents(nil), xs[:1]; len(got) != 1 || got[0].Key != want[0].Key {
+		t.Errorf("%v are on the device, want %v", got, want)
 	}
-	if p.Demote(0, xs[2].Key); len(p.Begun(nil)) > 0 || p.Stats(kv.TierHost).Lost > 0 {
+	if evict(p, 0, &xs[2]); len(begun(p)) > 0 || p.Stats(kv.TierHost).Lost > 0 {
 		t.Error("an extent is written that has left the device")
 	}
 }
@@ -251,9 +278,8 @@ func TestReadDuringWrite(t *testing.T) {
 		c.Tiers[kv.TierHost] = tierOf(10)
 		p := newPolicy(t, c)
 		xs := sequence(32)
-		p.Computed(now, xs, nil)
-		p.Demote(now, xs[1].Key)
-		p.Evicted(xs[1].Key, nil)
+		compute(p, now, xs)
+		evict(p, now, &xs[1])
 		writes := p.Next(now, nil)
 		if parts := p.Want(now, 1, xs[1:], 16, nil); len(writes) != 2 || len(parts) != 1 {
 			t.Fatalf("%d writes, %d parts", len(writes), len(parts))
@@ -271,7 +297,7 @@ func TestReadDuringWrite(t *testing.T) {
 			t.Errorf("%v: %d tokens, waiting %v", failed, tokens, waiting)
 		}
 		p.Forget(1)
-		if err := p.Check(p.tiers[kv.TierDevice].index.Len()); err != nil || p.Busy() {
+		if err := p.Check(); err != nil || p.Busy() {
 			t.Error(err, p.Busy())
 		}
 	}
@@ -301,8 +327,8 @@ func TestShutdown(t *testing.T) {
 	c := Config{MaxQueue: 1}
 	c.Tiers[kv.TierDisk], c.Tiers[kv.TierShared] = tierOf(10), tierOf(10)
 	p := newPolicy(t, c)
-	p.Computed(now, layout.AppendExtents(nil, kv.Namespace{Salt: "old"}, make([]kv.Token, 16), nil), nil)
-	p.Computed(now, sequence(32), nil)
+	compute(p, now, layout.AppendExtents(nil, kv.Namespace{Salt: "old"}, make([]kv.Token, 16), nil))
+	compute(p, now, sequence(32))
 	p.Shutdown(now, now+time.Second)
 	want := []string{"write device-disk 0", "write device-disk 1", "write device-disk 0", "write device-shared 0", "write device-shared 1", "write device-shared 0"}
 	if got := kinds(p, now); !slices.Equal(got, want) || p.Busy() {
@@ -365,7 +391,7 @@ func TestFailedRead(t *testing.T) {
 		}
 		left := 0
 		for _, x := range xs {
-			if p.Holds(kv.TierHost, x.Key) {
+			if holds(p, kv.TierHost, x.Key) {
 				left++
 			}
 		}

@@ -12,8 +12,8 @@ import (
 // lower tier is intact.
 var ErrCopy = errors.New("tiering: pages were not copied to the device")
 
-// Next returns dst with the moves appended that the owner must begin now, in this order. They
-// include those that Begun would return. The owner answers each move with Moved, except Cancels.
+// Next returns dst with the moves appended that the owner must begin now, in this order, also those
+// that other calls have begun. The owner answers each move with Moved, except Cancels.
 func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 	nextLast(p, now)
 	nextDrops(p)
@@ -24,12 +24,6 @@ func (p *Policy) Next(now time.Duration, dst []Move) []Move {
 		}
 	}
 	nextWrites(p, now)
-	return p.Begun(dst)
-}
-
-// Begun returns dst with the moves appended that the policy has begun since the last call of Begun
-// or Next. The owner must begin them in this order.
-func (p *Policy) Begun(dst []Move) []Move {
 	dst = append(dst, p.out...)
 	clear(p.out)
 	p.out = p.out[:0]
@@ -126,6 +120,10 @@ func (p *Policy) Moved(now time.Duration, id MoveID, err error, took time.Durati
 	if m == nil {
 		return
 	}
+	if m.Kind == Write && m.From == kv.TierDevice {
+		p.Device.Copied(id)
+		p.Device.written = append(p.Device.written, m.Extent.Key)
+	}
 	delete(p.flights, id)
 	from := p.tiers[m.From]
 	from.moves--
@@ -165,7 +163,7 @@ func (p *Policy) wrote(now time.Duration, m *move, err error) {
 	case err != nil:
 	case m.void || p.tiers[m.To].dropping[x.Parent]:
 		dropUnknown(p, m.To, x)
-	case p.add(m.To, x, p.tiers[m.To].SlotBytes):
+	case p.add(m.To, x):
 		written(p, m.To, x.Key)
 		replaced(p, m.To, x)
 	default: // its parent has gone meanwhile, so no lookup would reach it

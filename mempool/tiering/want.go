@@ -91,6 +91,16 @@ func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have
 	return dst
 }
 
+// Fill sets the device's pages that Read id, which has not begun, fills. The owner keeps them free
+// until the Read has ended; if it is given up before it begins, the owner may use them again.
+func (p *Policy) Fill(id MoveID, pages []kv.PageID) {
+	for _, m := range p.reads {
+		if m.ID == id {
+			m.Pages = pages
+		}
+	}
+}
+
 // sources returns for each extent the fastest lower tier that has it, or else the fastest to which
 // it is being written. It stops at the first extent for which there is no such tier. For that
 // extent it adds the tier and the extent with the same parent that shares most first pages, if
@@ -269,15 +279,10 @@ func (p *Policy) leave(w *want, parts []part) {
 		if len(m.waiters) > 0 || m.canceled {
 			continue
 		}
-		m.canceled = true
 		if m.early {
 			p.tiers[m.From].misses++ // the write that it waited for is slow
 		}
-		if m.begun {
-			p.cancel(m)
-		} else {
-			p.unread(m) // Next takes it out of the queue
-		}
+		p.cancel(m)
 	}
 }
 

@@ -29,7 +29,9 @@ type world struct {
 	flights []Move
 	failed  map[string]bool // failed reads, until the extent is written again
 	told    [kv.Tiers]map[mempool.Key]bool
-	wants   map[RequestID]int // tokens promised
+	wants   map[RequestID]int           // tokens promised
+	pages   map[mempool.Key][]kv.PageID // of the device, by extent
+	page    kv.PageID                   // the latest
 	log     []string
 
 	requests RequestID
@@ -82,19 +84,16 @@ func (w *world) step(faults bool) {
 	w.now = w.now + time.Millisecond
 	switch op := w.rng.IntN(12); {
 	case op < 3:
-		xs := w.chain()
-		for _, tail := range w.p.Computed(w.now, xs, nil) {
-			delete(w.tiers[kv.TierDevice], tail)
-		}
-		for _, x := range xs {
-			w.tiers[kv.TierDevice][x.Key] = x
+		for _, x := range w.chain() {
+			w.compute(x)
 		}
 	case op < 5:
 		if all := w.sorted(kv.TierDevice); len(all) > 0 {
 			x := all[w.rng.IntN(len(all))]
-			w.p.Demote(w.now, x.Key)
-			w.took(w.p.Begun(nil))
-			w.evict(x.Key)
+			pages := w.pages[x.Key]
+			w.p.Evict(w.now, pages[w.rng.IntN(len(pages)):][:1], Demoted)
+			w.took(begun(w.p))
+			w.sweep()
 		}
 	case op < 7:
 		xs := w.chain()
@@ -109,11 +108,9 @@ func (w *world) step(faults bool) {
 			w.wants[id] += part.Tokens
 		}
 	case op < 8:
-		var keys []mempool.Key
 		for _, x := range w.chain() {
-			keys = append(keys, x.Key)
+			w.p.Used(w.now, x.Key)
 		}
-		w.p.Used(w.now, keys)
 	case op < 9:
 		xs := w.chain()
 		w.p.Idle(w.now, xs[len(xs)-1].Key)
@@ -164,9 +161,26 @@ func (w *world) discard() {
 	}
 }
 
-func (w *world) evict(k mempool.Key) {
-	for _, k := range w.p.Evicted(k, nil) {
-		delete(w.tiers[kv.TierDevice], k)
+// compute puts an extent on pages of the device that nothing has used before.
+func (w *world) compute(x mempool.Extent) {
+	if _, ok := w.tiers[kv.TierDevice][x.Key]; !ok {
+		w.pages[x.Key] = nil
+		for range layout.Pages(&x) {
+			w.page++
+			w.pages[x.Key] = append(w.pages[x.Key], w.page)
+		}
+	}
+	w.p.Computed(w.now, &x, w.pages[x.Key], nil)
+	w.tiers[kv.TierDevice][x.Key] = x
+	w.sweep()
+}
+
+// sweep forgets what has left the device with another extent.
+func (w *world) sweep() {
+	for k := range w.tiers[kv.TierDevice] {
+		if !holds(w.p, kv.TierDevice, k) {
+			delete(w.tiers[kv.TierDevice], k)
+		}
 	}
 }
 
@@ -188,6 +202,9 @@ func (w *world) took(moves []Move) {
 			}
 			if _, ok := w.tiers[m.From][m.Extent.Key]; !ok && !w.gone(m) {
 				w.t.Fatalf("a write from %s of a missing extent", m.From)
+			}
+			if m.From == kv.TierDevice && !slices.Equal(m.Pages, w.pages[m.Extent.Key]) {
+				w.t.Fatalf("a write of pages %v, the extent is on %v", m.Pages, w.pages[m.Extent.Key])
 			}
 		case Read:
 			if w.failed[key] {
@@ -229,8 +246,7 @@ func (w *world) finish(faults bool) {
 	w.p.Moved(w.now, m.ID, err, time.Second) // the second answer must be ignored
 	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.rng.IntN(2) == 0 {
 		if _, parent := w.tiers[kv.TierDevice][x.Parent]; parent || x.Parent.IsZero() { // it is used
-			w.p.Computed(w.now, []mempool.Extent{x}, nil)
-			w.tiers[kv.TierDevice][x.Key] = x
+			w.compute(x)
 		}
 	}
 }
@@ -268,7 +284,7 @@ func (w *world) do(m Move, fault bool) error {
 }
 
 func (w *world) check() {
-	if err := w.p.Check(w.p.tiers[kv.TierDevice].index.Len()); err != nil {
+	if err := w.p.Check(); err != nil {
 		w.t.Fatal(err)
 	}
 	for _, c := range w.p.Changes(nil) {
@@ -322,7 +338,7 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, failed: map[string]bool{}, wants: map[RequestID]int{}}
+	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, failed: map[string]bool{}, wants: map[RequestID]int{}, pages: map[mempool.Key][]kv.PageID{}}
 	for i := range w.tiers {
 		w.tiers[i], w.told[i] = map[mempool.Key]mempool.Extent{}, map[mempool.Key]bool{}
 	}
@@ -352,12 +368,12 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	}
 	for tier := kv.TierHost; int(tier) < kv.Tiers; tier++ {
 		for k, told := range w.told[tier] {
-			if _, there := w.tiers[tier][k]; there != told || p.Holds(tier, k) != there {
-				t.Fatalf("%s has %s: %v, told %v, held %v", tier, k.Short(), there, told, p.Holds(tier, k))
+			if _, there := w.tiers[tier][k]; there != told || holds(p, tier, k) != there {
+				t.Fatalf("%s has %s: %v, told %v, held %v", tier, k.Short(), there, told, holds(p, tier, k))
 			}
 		}
 		for k := range w.tiers[tier] {
-			if !p.Holds(tier, k) {
+			if !holds(p, tier, k) {
 				t.Fatalf("%s has %s and the policy does not know", tier, k.Short())
 			}
 		}

@@ -229,13 +229,16 @@ func (p *Policy) drop(of kv.Tier, x *mempool.Extent) *move {
 	return &move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: *x}}
 }
 
-// begin counts a move as in flight and hands it to Begun.
+// begin counts a move as in flight and hands it to Next.
 func (p *Policy) begin(m *move) {
 	m.begun = true
 	p.flights[m.ID] = m
 	p.tiers[m.From].moves++
 	switch m.Kind {
 	case Write:
+		if m.From == kv.TierDevice {
+			p.Device.reads(m, p.nodes[m.Extent.Key])
+		}
 		p.tiers[m.To].moves++
 		p.tiers[m.To].kinds[Write]++
 	case Read:
