@@ -98,7 +98,7 @@ const seekPatience = 50 * time.Millisecond
 func (a *engineActor) seek(m *seek) {
 	a.probes++
 	a.sought[a.probes] = m
-	a.carrier.Probe(a.probes, kv.TierShared, m.extents, time.Now().Add(seekPatience))
+	a.carrier.Probe(a.probes, kv.TierShared, m.extents, a.sys.now()+seekPatience)
 }
 
 // poll tells the scheduler the results of moves and lookups that have ended, and passes on

@@ -81,8 +81,8 @@ func TestCloseIsNotMissed(t *testing.T) {
 		a := newEngineActor(sys, b)
 		x := id.Layout.AppendExtents(nil, kv.Namespace{}, slices.Repeat([]kv.Token{1}, id.Layout.ExtentTokens()), nil)[0]
 		c.Begin(&tiering.Move{ID: 1, Kind: tiering.Drop, From: kv.TierDisk, Extent: x})
-		c.Probe(1, kv.TierShared, nil, time.Time{}) // is answered at once
-		<-inbox.sent                                // the watching goroutine sends that news, until the inbox is open
+		c.Probe(1, kv.TierShared, nil, 0) // is answered at once
+		<-inbox.sent                      // the watching goroutine sends that news, until the inbox is open
 		store.late = func() {
 			for len(c.Ready()) == 0 {
 				runtime.Gosched()

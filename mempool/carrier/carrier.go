@@ -81,16 +81,15 @@ type Carrier struct {
 	buffers []*buffer               // free buffers
 	kept    int                     // number of buffers in use
 
-	moves  map[tiering.MoveID]*carry
-	writes map[target]*carry // the writes among moves
-	held   []*carry          // writes whose Put must wait, see mustWait, in order of Begin
-	late   []*carry          // scratch of overdue
-	lost   []*carry          // given up, but their stores have not ended the operations
-	ended  []Ended           // for the next Poll
-	moved  []engine.Moved    // scratch of Poll
-	done   []mempool.Done    // scratch of Poll
-	probes map[ProbeID]probe // not answered yet
-	probed []Probed          // for the next Probed
+	moves  map[tiering.MoveID]*carry // and probes
+	writes map[target]*carry         // the writes among moves
+	held   []*carry                  // writes whose Put must wait, see mustWait, in order of Begin
+	late   []*carry                  // scratch of overdue
+	lost   []*carry                  // given up, but their stores have not ended the operations
+	ended  []Ended                   // for the next Poll
+	moved  []engine.Moved            // scratch of Poll
+	done   []mempool.Done            // scratch of Poll
+	probed []Probed                  // for the next Probed
 	closed bool
 	limit  time.Time // no move has a later deadline; zero: none
 
@@ -109,7 +108,7 @@ func New(c Config) (*Carrier, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}, writes: map[target]*carry{}, probes: map[ProbeID]probe{}}
+	x := &Carrier{cfg: c, mover: c.Backend.(engine.Mover), moves: map[tiering.MoveID]*carry{}, writes: map[target]*carry{}}
 	for _, s := range c.Stores {
 		x.stores[s.Info().Tier] = s
 	}
@@ -148,7 +147,12 @@ func (x *Carrier) Begin(m *tiering.Move) {
 	c := &carry{Move: *m, begun: time.Now()}
 	x.track(c)
 	x.start(c)
-	if len(x.ended) > 0 {
+	x.watched(c)
+}
+
+// watched sets the alarm for a move or probe that has just begun, or wakes Poll if it has ended already.
+func (x *Carrier) watched(c *carry) {
+	if x.moves[c.ID] != c {
 		x.watch.wake()
 	}
 	x.arm()
@@ -165,7 +169,6 @@ func (x *Carrier) Poll(dst []Ended) []Ended {
 	}
 	x.collect()
 	x.overdue(time.Now())
-	x.unanswered(time.Now())
 	x.release()
 	x.arm()
 	dst = append(dst, x.ended...)

@@ -406,7 +406,7 @@ func TestProbe(t *testing.T) {
 		r.fill(&xs[i], 0)
 		r.good(r.write(kv.TierShared, &xs[i], 0))
 	}
-	ask := func(id ProbeID, tier kv.Tier, xs []mempool.Extent, due time.Time) int {
+	ask := func(id ProbeID, tier kv.Tier, xs []mempool.Extent, due time.Duration) int {
 		r.c.Probe(id, tier, xs, due)
 		var got []Probed
 		r.until(func() bool { got = r.c.Probed(got); return len(got) > 0 })
@@ -415,7 +415,7 @@ func TestProbe(t *testing.T) {
 		}
 		return len(got[0].Found)
 	}
-	soon := time.Now().Add(time.Minute)
+	soon := time.Since(r.c.cfg.Start) + time.Minute
 	for i, want := range []int{2, 1, 0} {
 		if got := ask(ProbeID(1+i), kv.TierShared, xs[i:], soon); got != want {
 			t.Errorf("from extent %d on %d are found, want %d", i, got, want)
@@ -426,7 +426,7 @@ func TestProbe(t *testing.T) {
 	}
 	r.close()
 	h, hung := hangingRig(t, 1)
-	h.c.Probe(1, kv.TierDisk, xs, time.Now().Add(time.Millisecond))
+	h.c.Probe(1, kv.TierDisk, xs, time.Since(h.c.cfg.Start)+time.Millisecond)
 	var got []Probed
 	h.until(func() bool { got = h.c.Probed(got); return len(got) > 0 })
 	hung.set(false)

@@ -12,21 +12,25 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// carry is a move in progress.
+// carry is a move in progress, or a probe.
 type carry struct {
 	tiering.Move
+	probed []mempool.Extent // what a probe asks for
+	found  int              // how many of these the store has
 	stage  stage
 	begun  time.Time
 	buffer *buffer
 	took   time.Duration // time that the stores worked so far
 	cause  error         // why it is to end early, see stop; or nil
+	gone   []mempool.Key // extents that the store lost in its last operation
 }
 
 // stage is the step that a carry waits for.
 type stage uint8
 
 const (
-	copying  stage = iota // the device's copy
+	looking  stage = iota // a Probe
+	copying               // the device's copy
 	fetching              // a Get
 	queued                // submission of its parent's Put, or the end of a given up one, see mustWait
 	storing               // its own Put
@@ -192,6 +196,12 @@ func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 	if c.buffer != nil {
 		op.Pages = x.memory(c)
 	}
+	if kind == mempool.Probe {
+		op.Extent = c.probed[0]
+		for i := range c.probed[1:] {
+			op.Then = append(op.Then, c.probed[1+i].Key)
+		}
+	}
 	if err := x.stores[t].Submit(op); err != nil {
 		x.finish(c, err)
 	}
@@ -222,10 +232,6 @@ func (x *Carrier) due(c *carry) (at time.Time) {
 
 // stored continues a move after its store's operation has ended.
 func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
-	if d.ID&probing != 0 {
-		x.counted(d)
-		return
-	}
 	if d.ID&undo != 0 {
 		x.forget(d.ID, t)
 		return
@@ -238,7 +244,11 @@ func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
 	c.took += d.Took
 	switch {
 	case d.Err != nil:
-		x.finishGone(c, t, d)
+		c.gone = d.Gone
+		x.finish(c, d.Err)
+	case c.stage == looking:
+		c.found = min(d.Found, len(c.probed))
+		x.finish(c, nil)
 	case c.stage != fetching:
 		x.finish(c, nil)
 	case c.cause != nil:
@@ -250,18 +260,20 @@ func (x *Carrier) stored(t kv.Tier, d *mempool.Done) {
 	}
 }
 
-// finishGone ends a move whose store failed, and reports the extents that the store lost.
-func (x *Carrier) finishGone(c *carry, t kv.Tier, d *mempool.Done) {
-	x.finish(c, d.Err)
-	last := &x.ended[len(x.ended)-1]
-	last.Gone, last.GoneFrom = d.Gone, t
+// finish reports the end of a move or probe and releases its buffer.
+func (x *Carrier) finish(c *carry, err error) {
+	x.report(c, err)
+	x.giveBack(c)
 }
 
-// finish reports the end of a move and releases its buffer.
-func (x *Carrier) finish(c *carry, err error) {
+// report unregisters a move or probe and reports its end.
+func (x *Carrier) report(c *carry, err error) {
 	x.untrack(c)
-	x.ended = append(x.ended, Ended{ID: c.ID, Err: err, Took: c.took})
-	x.giveBack(c)
+	if c.ID&probing != 0 {
+		x.probed = append(x.probed, Probed{ProbeID(c.ID &^ probing), c.From, c.probed[:c.found]})
+	} else {
+		x.ended = append(x.ended, Ended{ID: c.ID, Err: err, Took: c.took, Gone: c.gone, GoneFrom: c.at()})
+	}
 }
 
 // giveBack releases c's buffer, if it has one.
@@ -286,14 +298,15 @@ func (x *Carrier) cancel(id tiering.MoveID) {
 func (x *Carrier) stop(c *carry, cause error) {
 	c.cause = cmp.Or(c.cause, cause)
 	switch c.stage {
-	case fetching, storing, dropping:
-		x.stores[c.at()].Cancel(mempool.OpID(c.ID), cause)
+	case copying:
 	case queued:
 		x.watch.wake()
+	default:
+		x.stores[c.at()].Cancel(mempool.OpID(c.ID), cause)
 	}
 }
 
-// overdue ends the moves that are past their deadlines: no other place has deadlines of moves. Most
+// overdue ends the moves and probes that are past their deadlines: no other place has deadlines. Most
 // stores end such a move's operation when they are told to. If one does not, the move is given up, and
 // its buffer stays with the store until the operation ends.
 func (x *Carrier) overdue(now time.Time) {
@@ -316,9 +329,8 @@ func (x *Carrier) overdue(now time.Time) {
 	}
 	for _, c := range late {
 		if x.moves[c.ID] == c && c.stage != copying { // else it has ended, or has gone on to the device
-			x.untrack(c)
 			x.lost = append(x.lost, c)
-			x.ended = append(x.ended, Ended{ID: c.ID, Took: c.took, Err: fmt.Errorf("%w: the store of tier %v does not answer", mempool.ErrDeadline, c.at())})
+			x.report(c, fmt.Errorf("%w: the store of tier %v does not answer", mempool.ErrDeadline, c.at()))
 		}
 	}
 	clear(late)

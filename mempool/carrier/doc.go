@@ -14,8 +14,9 @@
 // submits batches to the backend. Poll reports the end of each move exactly once, even if its
 // store hangs. Only a device that neither ends a copy nor fails delays the end.
 //
-// The carrier alone keeps the deadlines of moves and probes, and it alone cancels operations of stores.
-// The policy sets a move's deadline; the stores know none.
+// The policy is the book of all moves and sets their deadlines. The carrier knows of a move only which
+// operation it waits for. It alone watches deadlines, of moves and of probes, and it alone cancels
+// operations of stores, which know no deadline.
 //
 //	layout, tiers, buffers := carrier.Budget(stores)
 //	c, err := carrier.New(carrier.Config{Backend: backend, Layout: layout, Stores: stores, Buffers: buffers})

@@ -70,10 +70,5 @@ func (x *Carrier) arm() {
 			}
 		}
 	}
-	for _, p := range x.probes {
-		if !p.due.IsZero() && (first.IsZero() || p.due.Before(first)) {
-			first = p.due
-		}
-	}
 	x.watch.wakeAt(first)
 }
