@@ -8,7 +8,7 @@ import (
 )
 
 // check walks fetches and tiers: pages held for Reads have no other owner, extents that
-// are on the device have their pages in the tree, and the policy's own ledgers balance. It adds the held pages to owner.
+// are on the device have their pages in the tree, and the book's own ledgers balance. It adds the held pages to owner.
 func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 	if fs == nil {
 		return nil
@@ -54,10 +54,10 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 			return fmt.Errorf("scheduler: request %d at place %d keeps a fetched prefix at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}
-	for _, p := range fs.tiers.policy.Device.Pages(nil) {
+	for _, p := range fs.tiers.book.Device.Pages(nil) {
 		if !fs.room.lease.Cached(p) {
 			return fmt.Errorf("scheduler: page %d of an extent on the device is not in the tree", p)
 		}
 	}
-	return fs.tiers.policy.Check()
+	return fs.tiers.book.Check()
 }

@@ -23,7 +23,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 	}
 	p.checkResult(&s.info, result)
 	if tokens, took := s.budget.learn(p, result.Stats.Nanos); s.tiers != nil {
-		s.tiers.policy.Cost(tokens, took)
+		s.tiers.book.Cost(tokens, took)
 	}
 	s.plans.inflight = slices.Delete(s.plans.inflight, 0, 1)
 	next := 0

@@ -48,7 +48,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 		if e.Start+len(e.Tokens) <= q.cache.first {
 			continue
 		}
-		for _, k := range x.fetches.tiers.policy.Parts(&e, nil) {
+		for _, k := range x.fetches.tiers.book.Parts(&e, nil) {
 			x.fetches.tiers.discard(k)
 		}
 		x.fetches.tiers.discard(e.Key)
@@ -56,7 +56,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 }
 
 // distrust gives up those parts of fetches that may hold wrong KV of q: KV of tokens after
-// q.first that the fetching sequence has in common with q, and what continues it. The policy
+// q.first that the fetching sequence has in common with q, and what continues it. The book
 // discards what is in the tiers and cancels reads; but a part may have arrived, or arrive in
 // spite of that, while it waits for an earlier one. The fetch ends at the gap.
 func (fs *fetches) distrust(q *sequence) {
@@ -66,8 +66,8 @@ func (fs *fetches) distrust(q *sequence) {
 		}
 		for i := range r.fetch.parts[r.fetch.next:] {
 			p := &r.fetch.parts[r.fetch.next+i]
-			// A read that has not begun never will: the policy takes it out of its queue.
-			if p.end() > q.cache.first && (fs.tiers.reading[p.Move] == nil || fs.tiers.policy.InFlight(p.Move)) {
+			// A read that has not begun never will: the book takes it out of its queue.
+			if p.end() > q.cache.first && (fs.tiers.reading[p.Move] == nil || fs.tiers.book.InFlight(p.Move)) {
 				fs.giveUp(r, p)
 			}
 		}

@@ -78,7 +78,7 @@ func (t *tiers) explain(now time.Duration, e *Explanation, key *radixcache.Key) 
 	if len(xs) == 0 {
 		return
 	}
-	runs, worth := t.policy.Lookup(now, xs, have, nil)
+	runs, worth := t.book.Lookup(now, xs, have, nil)
 	for _, r := range runs {
 		e.Cached[r.From] += max(r.Start+r.Tokens-max(r.Start, have), 0)
 	}

@@ -70,7 +70,7 @@ type span struct {
 	lo, hi int
 }
 
-// fetchID returns the number under which the tiering policy knows q's fetch. Each sample
+// fetchID returns the number under which the book of the tiers knows q's fetch. Each sample
 // has its own; 0 is none.
 func (q *sequence) fetchID() tiering.RequestID { return tiering.RequestID(q.arrival + 1) }
 
@@ -141,7 +141,7 @@ func (fs *fetches) ahead(now time.Duration, work uint64) {
 	w.rejoin()
 }
 
-// seek begins to fetch the part of q's prefix after the match m, if the policy expects the
+// seek begins to fetch the part of q's prefix after the match m, if the book expects the
 // fetch to take less time than computing, and if the pages can be had. It reports whether a
 // fetch began; q is then out of its lane. ahead says that it is not q's turn yet: fetches
 // that begin ahead of a turn may not raise the pages held for reads above a quarter of the
@@ -161,7 +161,7 @@ func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahea
 	if i >= len(f.extents) {
 		return false
 	}
-	_, tokens := fs.tiers.policy.Lookup(now, f.extents[i:], m.Tokens, nil)
+	_, tokens := fs.tiers.book.Lookup(now, f.extents[i:], m.Tokens, nil)
 	pages := (f.extents[i].Start + tokens - m.Tokens) / layout.PageTokens
 	if tokens == 0 || pages <= 0 || ahead && (fs.tiers.held+pages > fs.room.lease.Capacity()/4 || fs.queue.blocked != nil) {
 		return false
@@ -209,7 +209,7 @@ func (fs *fetches) leaderOf(q *sequence, have int) (leader *sequence, until int)
 	return leader, until - until%size
 }
 
-// begin asks the policy for reads of the extents xs for q, and holds pages for them. It
+// begin asks the book for reads of the extents xs for q, and holds pages for them. It
 // reports whether that worked. It may fail because making room has evicted from a tier what
 // should be read, or because another sequence reads the same extent already.
 func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bool {
@@ -217,7 +217,7 @@ func (fs *fetches) begin(now time.Duration, q *sequence, xs []mempool.Extent) bo
 	f.parts, f.next, f.until = f.parts[:0], 0, 0
 	fs.waiting = append(fs.waiting, q)
 	good := true
-	for _, p := range fs.tiers.policy.Want(now, q.fetchID(), xs, f.adopted, nil) {
+	for _, p := range fs.tiers.book.Want(now, q.fetchID(), xs, f.adopted, nil) {
 		pages := make([]kv.PageID, 0, p.Tokens/size)
 		for at := p.Start; at < p.Start+p.Tokens; at += size {
 			if at < f.adopted {
@@ -271,11 +271,11 @@ func (fs *fetches) tick(now time.Duration) {
 // settle adopts the extents that have arrived, and ends fetches that bring nothing more:
 // all has arrived, a read failed or can no longer begin, or the deadline has passed.
 func (fs *fetches) settle() {
-	fs.tiers.policy.Lapse(fs.tiers.now)
+	fs.tiers.book.Lapse(fs.tiers.now)
 	for i := 0; i < len(fs.waiting); i++ {
 		q := fs.waiting[i]
 		fs.adopt(q)
-		if _, waits := fs.tiers.policy.Arrived(q.fetchID()); waits && fs.tiers.now < q.fetch.until {
+		if _, waits := fs.tiers.book.Arrived(q.fetchID()); waits && fs.tiers.now < q.fetch.until {
 			if len(q.wait.follow.followers) > 0 {
 				fs.queue.release(q, q.fetch.adopted, false)
 			}
@@ -312,7 +312,7 @@ func (fs *fetches) letGo(q *sequence) {
 		fs.giveUp(q, &f.parts[f.next+i])
 	}
 	f.parts, f.next = nil, 0
-	fs.tiers.policy.Forget(q.fetchID())
+	fs.tiers.book.Forget(q.fetchID())
 	fs.tiers.begun()
 }
 
@@ -329,7 +329,7 @@ func (fs *fetches) giveUp(q *sequence, p *part) {
 	if a == nil || a.q != q {
 		return
 	}
-	if a.q = nil; !fs.tiers.policy.InFlight(p.Move) {
+	if a.q = nil; !fs.tiers.book.InFlight(p.Move) {
 		delete(fs.tiers.reading, p.Move)
 		fs.tiers.coming -= count(a.pages)
 		fs.tiers.release(a.pages)
@@ -394,7 +394,7 @@ func (fs *fetches) knownHashes(q *sequence, upto int) []kv.BlockHash {
 
 // adopted notes that the parts of q's fetch from f.next to upto, both included, are in the
 // tree. pages are the pages of q's prefix by position. Extents that are whole are
-// registered with the policy, as they are on the device too now.
+// registered with the book, as they are on the device too now.
 func (fs *fetches) adopted(q *sequence, upto int, pages []kv.PageID) {
 	f := q.fetch
 	for i := f.next; i <= upto; i++ {

@@ -79,7 +79,7 @@ func (s *Scheduler) Surplus(dst []kv.PageID) []kv.PageID {
 	n := s.room.lease.IdlePages() - max(s.cfg.LeaseHighPages, s.room.demand)
 	// If the pool has not answered Want yet, its answer would not count pages that are returned
 	// now. Pages that a Write still reads must not be given to others.
-	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && s.tiers.policy.Device.Copying() {
+	if n <= 0 || s.queue.size > 0 || s.room.asked > 0 || s.tiers != nil && s.tiers.book.Device.Copying() {
 		return dst
 	}
 	if s.cfg.SharePages > 0 && len(s.plans.inflight) > 0 { // another scheduler may write to them at once

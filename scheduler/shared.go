@@ -38,7 +38,7 @@ func (s *Scheduler) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	if len(s.plans.inflight) > 0 {
 		return dst, true
 	}
-	if t := s.tiers; t != nil && t.policy.Device.Copying() {
+	if t := s.tiers; t != nil && t.book.Device.Copying() {
 		return dst, !t.due
 	}
 	if short := l.owed - l.lease.IdlePages(); short > 0 && s.cache != nil {

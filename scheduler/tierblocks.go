@@ -89,7 +89,7 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 	if t.blocks == nil {
 		return dst
 	}
-	for _, c := range t.policy.Changes(nil) {
+	for _, c := range t.book.Changes(nil) {
 		if c.Stored {
 			dst = t.blocks.stored(t, &c, dst)
 		} else {
@@ -104,7 +104,7 @@ func (t *tiers) takeEvents(dst []kv.Event) []kv.Event {
 func (b *tierBlocks) stored(t *tiers, c *tiering.Change, dst []kv.Event) []kv.Event {
 	x, tier := b.known[c.Key], c.Tier
 	if x == nil {
-		extent, ok := t.policy.Extent(c.Key)
+		extent, ok := t.book.Extent(c.Key)
 		if !ok {
 			return dst // it is gone already; its removal is the next change
 		}

@@ -14,11 +14,11 @@ import (
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
-// tiers connects the scheduler with the policy of the tiers below the device. It tells the
-// policy which extents the device computes, evicts and lacks, and puts the policy's moves
+// tiers connects the scheduler with the book of the tiers below the device. It tells the
+// book which extents the device computes, evicts and lacks, and puts the book's moves
 // into plans with their device pages. It is nil without Config.Tiers.
 type tiers struct {
-	policy *tiering.Policy
+	book   *tiering.Book
 	layout mempool.Layout
 	room   *room
 	now    time.Duration // time of the latest input
@@ -48,11 +48,11 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if c.TokenGuess == 0 {
 		c.TokenGuess = info.Cost.Token
 	}
-	policy, err := tiering.New(c)
+	book, err := tiering.New(c)
 	if err != nil {
 		return nil, err
 	}
-	t := &tiers{policy: policy, layout: c.Layout, room: l, reading: map[tiering.MoveID]*arrival{}}
+	t := &tiers{book: book, layout: c.Layout, room: l, reading: map[tiering.MoveID]*arrival{}}
 	if cfg.Events {
 		t.blocks = newTierBlocks(cfg.BlockTokens)
 	}
@@ -62,8 +62,8 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 // Found notes that a tier below the device has the extents xs, as its store's Contents or
 // Probe report them: parents first. Extents that are known already are ignored.
 func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
-	if s.tiers != nil && s.tiers.policy.Has(tier) {
-		s.tiers.policy.Found(tier, xs)
+	if s.tiers != nil && s.tiers.book.Has(tier) {
+		s.tiers.book.Found(tier, xs)
 		s.verify()
 	}
 }
@@ -71,8 +71,8 @@ func (s *Scheduler) Found(tier kv.Tier, xs []mempool.Extent) {
 // Gone notes that a tier no longer has the extents of keys, for another reason than a Drop
 // of the scheduler: the store reports them in Done.Gone.
 func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
-	if s.tiers != nil && s.tiers.policy.Has(tier) {
-		s.tiers.policy.Gone(tier, keys)
+	if s.tiers != nil && s.tiers.book.Has(tier) {
+		s.tiers.book.Gone(tier, keys)
 		s.verify()
 	}
 }
@@ -83,7 +83,7 @@ func (s *Scheduler) Gone(tier kv.Tier, keys []mempool.Key) {
 func (s *Scheduler) Copied(now time.Duration, id tiering.MoveID) {
 	if s.tiers != nil {
 		s.tiers.now = now
-		s.tiers.policy.Device.Copied(id)
+		s.tiers.book.Device.Copied(id)
 		s.verify()
 	}
 }
@@ -100,7 +100,7 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	if errors.Is(err, engine.ErrMove) {
 		err = fmt.Errorf("%w: %w", tiering.ErrCopy, err)
 	}
-	s.tiers.policy.Moved(now, id, err, took)
+	s.tiers.book.Moved(now, id, err, took)
 	s.fetches.read(id, err)
 	s.fetches.settle()
 	if len(s.open) == 0 {
@@ -115,19 +115,19 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 func (s *Scheduler) Flush(now, until time.Duration) {
 	if s.tiers != nil {
 		s.tiers.now = now
-		s.tiers.policy.Shutdown(now, until)
+		s.tiers.book.Shutdown(now, until)
 		s.fetches.settle()
 		s.verify()
 	}
 }
 
 // Flushing reports whether writes to lower tiers are due or in flight.
-func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.policy.Busy() }
+func (s *Scheduler) Flushing() bool { return s.tiers != nil && s.tiers.book.Busy() }
 
 // metrics returns the counters of each tier.
 func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	for i := range all {
-		c := fs.tiers.policy.Stats(kv.Tier(i))
+		c := fs.tiers.book.Stats(kv.Tier(i))
 		all[i] = TierMetrics{
 			HeldBytes: c.HeldBytes, Extents: c.Extents, HitTokens: fs.hits[i], Reads: c.Reads, Writes: c.Writes,
 			ReadBytes: c.ReadBytes, WriteBytes: c.WriteBytes, ReadNanos: c.ReadNanos, Errors: c.Errors, Lost: c.Lost,
@@ -136,7 +136,7 @@ func (fs *fetches) metrics() (all [kv.Tiers]TierMetrics) {
 	return all
 }
 
-// computed registers with the policy the extents that q has put into the tree, within its
+// computed registers with the book the extents that q has put into the tree, within its
 // first tokens, as many as valid says. They are known to be sound, as q has sampled from
 // them. With tail set it includes the last extent even if it is not full: q will not extend
 // it from now on. It returns the key of the last extent, zero if there is none.
@@ -171,7 +171,7 @@ func (t *tiers) hashedAlike(q *sequence) bool {
 	return t.blocks != nil && len(q.req.Media) == 0 && (q.req.PublicTokens == 0 || q.req.Namespace.Salt == "")
 }
 
-// register tells the policy that the extents xs of a sequence are on the device. pages are
+// register tells the book that the extents xs of a sequence are on the device. pages are
 // the pages of the sequence by position, and hashes those of its blocks from the start, or
 // nil if unknown.
 func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
@@ -182,40 +182,40 @@ func (t *tiers) register(xs []mempool.Extent, pages []kv.PageID, hashes []kv.Blo
 			own = hashes[lo:hi]
 		}
 		lo := x.Start / t.layout.PageTokens
-		t.policy.Computed(t.now, x, pages[lo:lo+t.layout.Pages(x)], own)
+		t.book.Computed(t.now, x, pages[lo:lo+t.layout.Pages(x)], own)
 	}
 	t.begun()
 }
 
-// lose tells the policy that the tree gives up pages, and what becomes of their KV.
+// lose tells the book that the tree gives up pages, and what becomes of their KV.
 func (t *tiers) lose(pages []kv.PageID, to tiering.Fate) {
 	if to == tiering.Discarded && t.fault == planted.KeepBelow {
 		to = tiering.Forgotten
 	}
-	if t.policy.Evict(t.now, pages, to) && to != tiering.Forgotten {
+	if t.book.Evict(t.now, pages, to) && to != tiering.Forgotten {
 		t.begun()
 	}
 }
 
-// begun notes that the policy may have begun moves. It is not called for those that the policy begins
+// begun notes that the book may have begun moves. It is not called for those that the book begins
 // when another one ends: Return need not hurry for them.
-func (t *tiers) begun() { t.due = t.policy.Due() }
+func (t *tiers) begun() { t.due = t.book.Due() }
 
 // discard removes the extent k and all that continue it from all tiers: its KV is wrong. What is
 // on the device stays there, and is registered again if a request samples from it.
 func (t *tiers) discard(k mempool.Key) {
 	if t.fault != planted.KeepBelow {
-		t.policy.Discard(k)
+		t.book.Discard(k)
 		t.begun()
 	}
 }
 
 // clear forgets everything, as after new weights.
 func (t *tiers) clear() {
-	t.policy.Clear()
+	t.book.Clear()
 	t.idle = t.idle[:0]
 	if t.blocks != nil {
-		t.policy.Changes(nil)
+		t.book.Changes(nil)
 		t.blocks = newTierBlocks(t.blocks.blockTokens)
 	}
 	t.begun()
@@ -223,22 +223,22 @@ func (t *tiers) clear() {
 
 // overwrites notes that the next plan's batch writes to pages: the batch must wait for the
 // Writes that still read them. Waiting on the device keeps planning free of waits.
-func (t *tiers) overwrites(pages []kv.PageID) { t.after = t.policy.Device.Readers(pages, t.after) }
+func (t *tiers) overwrites(pages []kv.PageID) { t.after = t.book.Device.Readers(pages, t.after) }
 
-// next adds to p the moves that the policy wants to go with it. If the pool is more than
-// deviceHigh full, the policy may also write extents ahead of need.
+// next adds to p the moves that the book wants to go with it. If the pool is more than
+// deviceHigh full, the book may also write extents ahead of need.
 func (t *tiers) next(now time.Duration, p *Plan) {
 	if t.room.deviceFull() {
-		t.policy.Offer(now)
+		t.book.Offer(now)
 	}
-	p.Moves = t.policy.Next(now, p.Moves)
+	p.Moves = t.book.Next(now, p.Moves)
 }
 
 // holdFor notes that pages are held for the Read id, for which q waits. NoPage entries do
 // not count.
 func (t *tiers) holdFor(id tiering.MoveID, q *sequence, pages []kv.PageID) {
 	t.reading[id] = &arrival{q: q, pages: pages}
-	t.policy.Fill(id, pages)
+	t.book.Fill(id, pages)
 	n := count(pages)
 	t.held, t.coming = t.held+n, t.coming+n
 }
@@ -263,13 +263,13 @@ func (t *tiers) release(pages []kv.PageID) {
 	}
 }
 
-// used tells the policy that a request uses those of the extents xs that end within its
-// first tokens, as many as tokens says. The policy counts uses to decide what is worth a
+// used tells the book that a request uses those of the extents xs that end within its
+// first tokens, as many as tokens says. The book counts uses to decide what is worth a
 // write to disk.
 func (t *tiers) used(xs []mempool.Extent, tokens int) {
 	for i := range xs {
 		if xs[i].Start+len(xs[i].Tokens) <= tokens {
-			t.policy.Used(t.now, xs[i].Key)
+			t.book.Used(t.now, xs[i].Key)
 		}
 	}
 	t.begun()
@@ -286,7 +286,7 @@ func (t *tiers) plan(p *Plan) {
 // drop ends all moves as failed: the device is lost, or the scheduler is drained. No extent counts
 // as on the device from then on, also where its pages stay in the tree.
 func (t *tiers) drop() {
-	t.policy.DeviceLost(t.now)
+	t.book.DeviceLost(t.now)
 	for _, a := range t.reading {
 		t.release(a.pages)
 	}
@@ -302,7 +302,7 @@ type idleExtent struct {
 	at   time.Duration
 }
 
-// idleAfter is how long a conversation must be unused to count as idle; then the policy
+// idleAfter is how long a conversation must be unused to count as idle; then the book
 // may write its KV to disk though it was used only once. maxIdle bounds the conversations
 // that are remembered; when one more request ends, the oldest counts as idle before its
 // time.
@@ -313,22 +313,22 @@ const (
 
 // rests notes that a request has ended whose last extent is k.
 func (t *tiers) rests(k mempool.Key) {
-	if !t.policy.HasBelowHost() {
+	if !t.book.HasBelowHost() {
 		return
 	}
 	if len(t.idle) == maxIdle {
-		t.policy.Idle(t.now, t.idle[0].key)
+		t.book.Idle(t.now, t.idle[0].key)
 		t.idle = slices.Delete(t.idle, 0, 1)
 	}
-	t.idle = append(t.idle, idleExtent{k, t.policy.Uses(k), t.now + idleAfter})
+	t.idle = append(t.idle, idleExtent{k, t.book.Uses(k), t.now + idleAfter})
 }
 
-// wake tells the policy which conversations are idle by now.
+// wake tells the book which conversations are idle by now.
 func (t *tiers) wake(now time.Duration) {
 	n := 0
 	for n < len(t.idle) && t.idle[n].at <= now {
-		if x := &t.idle[n]; t.policy.Uses(x.key) == x.uses {
-			t.policy.Idle(now, x.key)
+		if x := &t.idle[n]; t.book.Uses(x.key) == x.uses {
+			t.book.Idle(now, x.key)
 		}
 		n++
 	}

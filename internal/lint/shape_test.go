@@ -40,7 +40,7 @@ var large = map[string]exception{
 	"mempool/internal/dirmem fields Store":              {32, "a store is its queue of operations (ops) and its directory"},
 	"mempool/internal/slotted fields Store":             {26, "a store is its queue of operations (ops) and its slots"},
 	"mempool/storetest methods rig":                     {66, "each check of the suite is one method"},
-	"mempool/tiering methods Policy":                    {83, "the policy of all tiers in one hand; moves of KV become shorter with their one book"},
+	"mempool/tiering methods Book":                      {83, "what each tier has and how far each move is, in one hand"},
 	"openai fields Chat":                                {36, "fields of the wire"},
 	"openai fields Completion":                          {34, "fields of the wire"},
 	"openai fields Params":                              {31, "fields of the wire"},

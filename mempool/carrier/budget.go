@@ -15,7 +15,7 @@ const (
 	leastMoves   = 2
 )
 
-// Budget returns what a policy must know of the stores, and the number of buffers that a carrier needs for
+// Budget returns what a book must know of the stores, and the number of buffers that a carrier needs for
 // them: the sum of the extents that may be in flight in each tier.
 func Budget(stores []mempool.Store) (layout mempool.Layout, tiers [kv.Tiers]tiering.TierConfig, buffers int) {
 	for _, s := range stores {

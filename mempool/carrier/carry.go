@@ -37,7 +37,7 @@ const (
 	dropping              // a Drop
 )
 
-// target is the destination of a write. The policy has one write per target at a time.
+// target is the destination of a write. The book has one write per target at a time.
 type target struct {
 	to  kv.Tier
 	key mempool.Key
@@ -207,7 +207,7 @@ func (x *Carrier) submit(c *carry, t kv.Tier, kind mempool.OpKind) {
 	}
 }
 
-// dropTime bounds a drop, for which the policy sets no deadline.
+// dropTime bounds a drop, for which the book sets no deadline.
 const dropTime = 10 * time.Second
 
 // Limit sets the time by which all moves end, also those whose deadlines are later.
@@ -346,7 +346,7 @@ func (c *carry) at() kv.Tier {
 }
 
 // outlived handles the end of an operation whose move was given up. If the operation was a Put that
-// succeeded, outlived drops the extent again: the policy does not know that the store has it.
+// succeeded, outlived drops the extent again: the book does not know that the store has it.
 func (x *Carrier) outlived(t kv.Tier, d *mempool.Done) {
 	i := slices.IndexFunc(x.lost, func(c *carry) bool { return c.ID == tiering.MoveID(d.ID) })
 	if i < 0 {

@@ -14,7 +14,7 @@
 // submits batches to the backend. Poll reports the end of each move exactly once, even if its
 // store hangs. Only a device that neither ends a copy nor fails delays the end.
 //
-// The policy is the book of all moves and sets their deadlines. The carrier knows of a move only which
+// The book of moves (package tiering) sets their deadlines. The carrier knows of a move only which
 // operation it waits for. It alone watches deadlines, of moves and of probes, and it alone cancels
 // operations of stores, which know no deadline.
 //

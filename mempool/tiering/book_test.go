@@ -11,57 +11,57 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 )
 
-func newPolicy(t *testing.T, c Config) *Policy {
+func newBook(t *testing.T, c Config) *Book {
 	t.Helper()
 	c.Layout = layout
-	p, err := New(c)
+	b, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return b
 }
 
 func sequence(n int) []mempool.Extent {
 	return layout.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, n), nil)
 }
 
-// compute tells the policy that extents are on the device, on pages with the numbers of their positions.
-func compute(p *Policy, now time.Duration, xs []mempool.Extent) {
+// compute tells the book that extents are on the device, on pages with the numbers of their positions.
+func compute(b *Book, now time.Duration, xs []mempool.Extent) {
 	for i := range xs {
 		pages := make([]kv.PageID, layout.Pages(&xs[i]))
 		for j := range pages {
 			pages[j] = kv.PageID(xs[i].Start/layout.PageTokens + j)
 		}
-		p.Computed(now, &xs[i], pages, nil)
+		b.Computed(now, &xs[i], pages, nil)
 	}
 }
 
 // evict evicts an extent that compute has put on the device.
-func evict(p *Policy, now time.Duration, x *mempool.Extent) {
-	p.Evict(now, []kv.PageID{kv.PageID(x.Start / layout.PageTokens)}, Demoted)
+func evict(b *Book, now time.Duration, x *mempool.Extent) {
+	b.Evict(now, []kv.PageID{kv.PageID(x.Start / layout.PageTokens)}, Demoted)
 }
 
 // begun takes the moves that calls other than Next have begun.
-func begun(p *Policy) []Move {
-	moves := p.out
-	p.out = nil
+func begun(b *Book) []Move {
+	moves := b.out
+	b.out = nil
 	return moves
 }
 
-func holds(p *Policy, t kv.Tier, k mempool.Key) bool {
-	return p.tiers[t] != nil && p.tiers[t].index.Has(k)
+func holds(b *Book, t kv.Tier, k mempool.Key) bool {
+	return b.tiers[t] != nil && b.tiers[t].index.Has(k)
 }
 
-// kinds carries out all moves that the policy begins, and lists them.
-func kinds(p *Policy, now time.Duration) (list []string) {
+// kinds carries out all moves that the book begins, and lists them.
+func kinds(b *Book, now time.Duration) (list []string) {
 	for {
-		moves := p.Next(now, nil)
+		moves := b.Next(now, nil)
 		if len(moves) == 0 {
 			return list
 		}
 		for _, m := range moves {
 			list = append(list, fmt.Sprintf("%s %s-%s %d", m.Kind, m.From, m.To, m.Extent.Start/16))
-			p.Moved(now, m.ID, nil, time.Millisecond)
+			b.Moved(now, m.ID, nil, time.Millisecond)
 		}
 	}
 }
@@ -79,28 +79,28 @@ func TestModes(t *testing.T) {
 	} {
 		c := Config{Mode: tc.mode}
 		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(10), tierOf(10)
-		p := newPolicy(t, c)
+		b := newBook(t, c)
 		xs := sequence(32)
-		compute(p, now, xs)
-		if got := kinds(p, now); !slices.Equal(got, tc.computed) {
+		compute(b, now, xs)
+		if got := kinds(b, now); !slices.Equal(got, tc.computed) {
 			t.Errorf("%s: computed: %v", tc.mode, got)
 		}
-		p.Used(now, xs[0].Key)
-		p.Used(now, xs[1].Key)
-		if got := kinds(p, now); !slices.Equal(got, tc.used) {
+		b.Used(now, xs[0].Key)
+		b.Used(now, xs[1].Key)
+		if got := kinds(b, now); !slices.Equal(got, tc.used) {
 			t.Errorf("%s: used again: %v", tc.mode, got)
 		}
-		p.demote(now, xs[1].Key)
-		if got := kinds(p, now); !slices.Equal(got, tc.demoted) {
+		b.demote(now, xs[1].Key)
+		if got := kinds(b, now); !slices.Equal(got, tc.demoted) {
 			t.Errorf("%s: demoted: %v", tc.mode, got)
 		}
 	}
 }
 
 // fill adds n extents to a tier, each with its own namespace.
-func fill(p *Policy, tier kv.Tier, n int) {
+func fill(b *Book, tier kv.Tier, n int) {
 	for i := range n {
-		p.Found(tier, layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil))
+		b.Found(tier, layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil))
 	}
 }
 
@@ -111,23 +111,23 @@ func TestAdmission(t *testing.T) {
 	write := []string{"write device-disk 0"}
 	for name, tc := range map[string]struct {
 		held int
-		do   func(p *Policy, k mempool.Key)
+		do   func(b *Book, k mempool.Key)
 		want []string
 	}{
-		"room":  {7, func(p *Policy, k mempool.Key) { p.demote(now, k) }, write},
-		"full":  {8, func(p *Policy, k mempool.Key) { p.demote(now, k) }, nil},
-		"again": {8, func(p *Policy, k mempool.Key) { p.Used(now, k) }, write},
-		"idle":  {8, func(p *Policy, k mempool.Key) { p.Idle(now, k) }, write},
-		"end":   {8, func(p *Policy, _ mempool.Key) { p.Shutdown(now, now+time.Second) }, write},
+		"room":  {7, func(b *Book, k mempool.Key) { b.demote(now, k) }, write},
+		"full":  {8, func(b *Book, k mempool.Key) { b.demote(now, k) }, nil},
+		"again": {8, func(b *Book, k mempool.Key) { b.Used(now, k) }, write},
+		"idle":  {8, func(b *Book, k mempool.Key) { b.Idle(now, k) }, write},
+		"end":   {8, func(b *Book, _ mempool.Key) { b.Shutdown(now, now+time.Second) }, write},
 	} {
 		c := Config{}
 		c.Tiers[kv.TierDisk] = tierOf(10)
-		p := newPolicy(t, c)
-		fill(p, kv.TierDisk, tc.held)
+		b := newBook(t, c)
+		fill(b, kv.TierDisk, tc.held)
 		xs := sequence(16)
-		compute(p, now, xs)
-		tc.do(p, xs[0].Key)
-		if got := kinds(p, now); !slices.Equal(got, tc.want) {
+		compute(b, now, xs)
+		tc.do(b, xs[0].Key)
+		if got := kinds(b, now); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
 		}
 	}
@@ -140,19 +140,19 @@ func TestSink(t *testing.T) {
 	for _, failed := range []error{nil, mempool.ErrFull} {
 		c := Config{}
 		c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(40)
-		p := newPolicy(t, c)
-		fill(p, kv.TierHost, 19)
+		b := newBook(t, c)
+		fill(b, kv.TierHost, 19)
 		writes, drops := 0, 0
-		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+		for moves := b.Next(now, nil); len(moves) > 0; moves = b.Next(now, nil) {
 			for _, m := range moves {
 				var err error
 				if m.Kind == Write {
 					writes++
 					err = failed
-				} else if drops++; !holds(p, kv.TierDisk, m.Extent.Key) && failed == nil {
+				} else if drops++; !holds(b, kv.TierDisk, m.Extent.Key) && failed == nil {
 					t.Error("an extent is dropped before it is on disk")
 				}
-				p.Moved(now, m.ID, err, time.Millisecond)
+				b.Moved(now, m.ID, err, time.Millisecond)
 			}
 		}
 		if writes != 2 || drops != 2 {
@@ -168,12 +168,12 @@ func TestFullStore(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{Mode: Through}
 	c.Tiers[kv.TierDisk] = tierOf(100)
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	held, full := map[mempool.Key]bool{}, 0
 	for i := range 60 {
 		x := layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil)
-		compute(p, now, x)
-		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+		compute(b, now, x)
+		for moves := b.Next(now, nil); len(moves) > 0; moves = b.Next(now, nil) {
 			for _, m := range moves {
 				var err error
 				switch {
@@ -185,15 +185,15 @@ func TestFullStore(t *testing.T) {
 				default:
 					held[m.Extent.Key] = true
 				}
-				p.Moved(now, m.ID, err, time.Millisecond)
+				b.Moved(now, m.ID, err, time.Millisecond)
 			}
 		}
 		if i > slots && !held[x[0].Key] && len(held) == slots {
 			t.Errorf("extent %d is not stored, and there is no room for the next one", i)
 		}
 	}
-	if s := p.Stats(kv.TierDisk); len(held) < slots*3/4 || s.Extents != len(held) || full > 60/2 {
-		t.Errorf("the store has %d extents, the policy %d; %d writes found the store full", len(held), s.Extents, full)
+	if s := b.Stats(kv.TierDisk); len(held) < slots*3/4 || s.Extents != len(held) || full > 60/2 {
+		t.Errorf("the store has %d extents, the book %d; %d writes found the store full", len(held), s.Extents, full)
 	}
 }
 
@@ -210,36 +210,36 @@ func TestFullHost(t *testing.T) {
 			c.Tiers[kv.TierDisk].MaxMoves = 8
 		}
 		c.Tiers[kv.TierHost].MaxMoves = 8
-		p := newPolicy(t, c)
-		fill(p, kv.TierHost, 20)
+		b := newBook(t, c)
+		fill(b, kv.TierHost, 20)
 		xs := sequence(32)
-		compute(p, now, xs)
-		p.Offer(now)
+		compute(b, now, xs)
+		b.Offer(now)
 		if disk > 0 {
-			evict(p, now, &xs[1])
-			if got := begun(p); len(got) != 2 || got[0].To != kv.TierDisk || got[1].Extent.Key != xs[1].Key {
+			evict(b, now, &xs[1])
+			if got := begun(b); len(got) != 2 || got[0].To != kv.TierDisk || got[1].Extent.Key != xs[1].Key {
 				t.Fatalf("%v", got)
 			} else {
 				for _, m := range got {
-					p.Moved(now, m.ID, nil, time.Millisecond)
+					b.Moved(now, m.ID, nil, time.Millisecond)
 				}
 			}
 		}
-		for moves := p.Next(now, nil); len(moves) > 0; moves = p.Next(now, nil) {
+		for moves := b.Next(now, nil); len(moves) > 0; moves = b.Next(now, nil) {
 			for _, m := range moves {
-				if m.Kind == Drop && disk > 0 && !holds(p, kv.TierDisk, m.Extent.Key) {
+				if m.Kind == Drop && disk > 0 && !holds(b, kv.TierDisk, m.Extent.Key) {
 					t.Error("an extent is dropped before it is on disk")
 				}
-				p.Moved(now, m.ID, nil, time.Millisecond)
+				b.Moved(now, m.ID, nil, time.Millisecond)
 			}
-			p.Offer(now)
+			b.Offer(now)
 		}
 		for _, x := range xs {
-			if !holds(p, kv.TierDisk, x.Key) && !holds(p, kv.TierHost, x.Key) {
+			if !holds(b, kv.TierDisk, x.Key) && !holds(b, kv.TierHost, x.Key) {
 				t.Errorf("disk of %d: extent [%d,) is in no tier", disk, x.Start)
 			}
 		}
-		if host, disk := p.Stats(kv.TierHost).Lost, p.Stats(kv.TierDisk).Lost; host+disk != 0 {
+		if host, disk := b.Stats(kv.TierHost).Lost, b.Stats(kv.TierDisk).Lost; host+disk != 0 {
 			t.Errorf("host lost %d, disk %d", host, disk)
 		}
 	}
@@ -250,21 +250,21 @@ func TestFullHost(t *testing.T) {
 func TestDemoteDescendants(t *testing.T) {
 	c := Config{}
 	c.Tiers[kv.TierHost] = tierOf(10)
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	xs := sequence(48)
-	compute(p, 0, xs)
-	evict(p, 0, &xs[1])
+	compute(b, 0, xs)
+	evict(b, 0, &xs[1])
 	var wrote []string
-	for _, m := range begun(p) {
+	for _, m := range begun(b) {
 		wrote = append(wrote, fmt.Sprint(m.Kind, m.Extent.Start/16))
 	}
 	if want := []string{"write 0", "write 1", "write 2"}; !slices.Equal(wrote, want) {
 		t.Errorf("%v, want %v", wrote, want)
 	}
-	if got, want := p.tiers[kv.TierDevice].index.Contents(nil), xs[:1]; len(got) != 1 || got[0].Key != want[0].Key {
+	if got, want := b.tiers[kv.TierDevice].index.Contents(nil), xs[:1]; len(got) != 1 || got[0].Key != want[0].Key {
 		t.Errorf("%v are on the device, want %v", got, want)
 	}
-	if evict(p, 0, &xs[2]); len(begun(p)) > 0 || p.Stats(kv.TierHost).Lost > 0 {
+	if evict(b, 0, &xs[2]); len(begun(b)) > 0 || b.Stats(kv.TierHost).Lost > 0 {
 		t.Error("an extent is written that has left the device")
 	}
 }
@@ -276,29 +276,29 @@ func TestReadDuringWrite(t *testing.T) {
 		now := time.Duration(0)
 		c := Config{}
 		c.Tiers[kv.TierHost] = tierOf(10)
-		p := newPolicy(t, c)
+		b := newBook(t, c)
 		xs := sequence(32)
-		compute(p, now, xs)
-		evict(p, now, &xs[1])
-		writes := p.Next(now, nil)
-		if parts := p.Want(now, 1, xs[1:], 16, nil); len(writes) != 2 || len(parts) != 1 {
+		compute(b, now, xs)
+		evict(b, now, &xs[1])
+		writes := b.Next(now, nil)
+		if parts := b.Want(now, 1, xs[1:], 16, nil); len(writes) != 2 || len(parts) != 1 {
 			t.Fatalf("%d writes, %d parts", len(writes), len(parts))
 		}
-		if got := p.Next(now, nil); len(got) != 0 {
+		if got := b.Next(now, nil); len(got) != 0 {
 			t.Fatalf("a read begins before its write has ended: %v", got)
 		}
-		p.Moved(now, writes[0].ID, nil, time.Millisecond)
-		p.Moved(now, writes[1].ID, failed, time.Millisecond)
-		for _, m := range p.Next(now, nil) {
-			p.Moved(now, m.ID, nil, time.Millisecond)
+		b.Moved(now, writes[0].ID, nil, time.Millisecond)
+		b.Moved(now, writes[1].ID, failed, time.Millisecond)
+		for _, m := range b.Next(now, nil) {
+			b.Moved(now, m.ID, nil, time.Millisecond)
 		}
-		tokens, waiting := p.Arrived(1)
+		tokens, waiting := b.Arrived(1)
 		if want := map[bool]int{true: 16, false: 0}[failed == nil]; tokens != want || waiting {
 			t.Errorf("%v: %d tokens, waiting %v", failed, tokens, waiting)
 		}
-		p.Forget(1)
-		if err := p.Check(); err != nil || p.Busy() {
-			t.Error(err, p.Busy())
+		b.Forget(1)
+		if err := b.Check(); err != nil || b.Busy() {
+			t.Error(err, b.Busy())
 		}
 	}
 }
@@ -312,9 +312,9 @@ func TestReadDeadline(t *testing.T) {
 	}{{0.125, time.Second}, {1e-4, 50 * time.Millisecond}, {10, 10 * time.Second}, {0, time.Second}} {
 		c := Config{TokenSeconds: tc.token}
 		c.Tiers[kv.TierHost] = tierOf(10)
-		p := newPolicy(t, c)
-		p.Found(kv.TierHost, sequence(16))
-		if parts := p.Want(0, 1, sequence(16), 0, nil); len(parts) != 1 || parts[0].Deadline != tc.want {
+		b := newBook(t, c)
+		b.Found(kv.TierHost, sequence(16))
+		if parts := b.Want(0, 1, sequence(16), 0, nil); len(parts) != 1 || parts[0].Deadline != tc.want {
 			t.Errorf("%v s a token: %v, want %v", tc.token, parts, tc.want)
 		}
 	}
@@ -326,13 +326,13 @@ func TestShutdown(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{MaxQueue: 1}
 	c.Tiers[kv.TierDisk], c.Tiers[kv.TierShared] = tierOf(10), tierOf(10)
-	p := newPolicy(t, c)
-	compute(p, now, layout.AppendExtents(nil, kv.Namespace{Salt: "old"}, make([]kv.Token, 16), nil))
-	compute(p, now, sequence(32))
-	p.Shutdown(now, now+time.Second)
+	b := newBook(t, c)
+	compute(b, now, layout.AppendExtents(nil, kv.Namespace{Salt: "old"}, make([]kv.Token, 16), nil))
+	compute(b, now, sequence(32))
+	b.Shutdown(now, now+time.Second)
 	want := []string{"write device-disk 0", "write device-disk 1", "write device-disk 0", "write device-shared 0", "write device-shared 1", "write device-shared 0"}
-	if got := kinds(p, now); !slices.Equal(got, want) || p.Busy() {
-		t.Errorf("%v, want %v; busy %v", got, want, p.Busy())
+	if got := kinds(b, now); !slices.Equal(got, want) || b.Busy() {
+		t.Errorf("%v, want %v; busy %v", got, want, b.Busy())
 	}
 }
 
@@ -346,11 +346,11 @@ func TestFetchOrCompute(t *testing.T) {
 		c := Config{TokenSeconds: 1024 / 1e6 / 16} // 1 ms for an extent
 		c.Tiers[kv.TierHost] = tierOf(10)
 		c.Tiers[kv.TierHost].Bandwidth = tc.bandwidth
-		p := newPolicy(t, c)
+		b := newBook(t, c)
 		xs := sequence(32)
-		p.Found(kv.TierHost, xs)
+		b.Found(kv.TierHost, xs)
 		got := 0
-		for _, part := range p.Want(now, 1, xs, 0, nil) {
+		for _, part := range b.Want(now, 1, xs, 0, nil) {
 			got += part.Tokens
 		}
 		if got != tc.want {
@@ -370,28 +370,28 @@ func TestFailedRead(t *testing.T) {
 		c := Config{}
 		c.Tiers[kv.TierHost] = tierOf(10)
 		c.Tiers[kv.TierHost].MaxMoves = 2
-		p := newPolicy(t, c)
+		b := newBook(t, c)
 		xs := sequence(48)
-		p.Found(kv.TierHost, xs)
-		p.Want(now, 1, xs, 0, nil)
-		moves := p.Next(now, nil)
+		b.Found(kv.TierHost, xs)
+		b.Want(now, 1, xs, 0, nil)
+		moves := b.Next(now, nil)
 		if len(moves) != 2 {
 			t.Fatalf("%d reads begin, the bound is 2", len(moves))
 		}
-		if tokens, waiting := p.Arrived(1); tokens != 0 || !waiting {
+		if tokens, waiting := b.Arrived(1); tokens != 0 || !waiting {
 			t.Error(tokens, waiting)
 		}
-		p.Moved(now, moves[1].ID, tc.err, 0)
-		p.Moved(now, moves[0].ID, nil, time.Millisecond)
-		if tokens, waiting := p.Arrived(1); tokens != 16 || waiting {
+		b.Moved(now, moves[1].ID, tc.err, 0)
+		b.Moved(now, moves[0].ID, nil, time.Millisecond)
+		if tokens, waiting := b.Arrived(1); tokens != 16 || waiting {
 			t.Errorf("%v: %d tokens, waiting %v", tc.err, tokens, waiting)
 		}
-		if more := p.Next(now, nil); len(more) != 0 {
+		if more := b.Next(now, nil); len(more) != 0 {
 			t.Errorf("%v: %v begins", tc.err, more)
 		}
 		left := 0
 		for _, x := range xs {
-			if holds(p, kv.TierHost, x.Key) {
+			if holds(b, kv.TierHost, x.Key) {
 				left++
 			}
 		}
@@ -407,16 +407,16 @@ func TestCancel(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierHost] = tierOf(10)
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	xs := sequence(48)
-	p.Found(kv.TierHost, xs)
-	p.Want(now, 1, xs, 0, nil)
-	p.Want(now, 2, xs[:1], 0, nil)
-	if got := p.Next(now, nil); len(got) != 3 {
+	b.Found(kv.TierHost, xs)
+	b.Want(now, 1, xs, 0, nil)
+	b.Want(now, 2, xs[:1], 0, nil)
+	if got := b.Next(now, nil); len(got) != 3 {
 		t.Fatalf("%d reads for two requests that share one", len(got))
 	}
-	p.Forget(1)
-	got := p.Next(now, nil)
+	b.Forget(1)
+	got := b.Next(now, nil)
 	if len(got) != 2 || got[0].Kind != Cancel || got[0].Extent.Key != xs[1].Key || got[1].Extent.Key != xs[2].Key {
 		t.Fatalf("%v", got)
 	}
@@ -429,17 +429,17 @@ func TestWatermarks(t *testing.T) {
 	c := Config{}
 	c.Tiers[kv.TierHost] = tierOf(20)
 	c.Tiers[kv.TierHost].MaxMoves = 20
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	for i := range 19 {
 		x := layout.AppendExtents(nil, kv.Namespace{Salt: fmt.Sprint(i)}, make([]kv.Token, 16), nil)
-		p.Found(kv.TierHost, x)
+		b.Found(kv.TierHost, x)
 		if i == 17 {
-			if got := kinds(p, now); len(got) != 0 {
+			if got := kinds(b, now); len(got) != 0 {
 				t.Errorf("at 0.90: %v", got)
 			}
 		}
 	}
-	if got := kinds(p, now); len(got) != 2 {
+	if got := kinds(b, now); len(got) != 2 {
 		t.Errorf("beyond 0.90: %v", got)
 	}
 }
@@ -458,7 +458,7 @@ func TestConfig(t *testing.T) {
 		c := good
 		change(&c)
 		if _, err := New(c); err == nil {
-			t.Errorf("%s: a policy is made", name)
+			t.Errorf("%s: a book is made", name)
 		}
 	}
 	if _, err := New(good); err != nil {

@@ -42,10 +42,10 @@ type TierConfig struct {
 	MaxMoves       int     `default:"16" min:"1"`             // moves in flight to the tier and from it
 	Bandwidth      float64 `default:"1e9" above:"0"`          // of reads in bytes per second, until it is measured
 	FullOnly       bool    // takes no tails: in a shared directory, lookups for them would mostly miss
-	Kept           bool    // another process enforces the quota, so the policy drops nothing for room
+	Kept           bool    // another process enforces the quota, so the book drops nothing for room
 }
 
-// Config configures a policy. Layout and at least one tier are required.
+// Config configures a book. Layout and at least one tier are required.
 type Config struct {
 	Layout       mempool.Layout
 	Mode         Mode

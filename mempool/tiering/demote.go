@@ -12,29 +12,29 @@ import (
 // that can take it now, preceded by writes of the parents that are missing there. If no tier takes it,
 // the extent counts as lost. Descendants on the device are written first, since they leave with the
 // extent.
-func (p *Policy) demote(now time.Duration, k mempool.Key) {
-	first := p.below(kv.TierDevice)
-	if p.flushing || int(first) == kv.Tiers {
+func (b *Book) demote(now time.Duration, k mempool.Key) {
+	first := b.below(kv.TierDevice)
+	if b.flushing || int(first) == kv.Tiers {
 		return
 	}
-	for _, x := range p.tiers[kv.TierDevice].index.Subtree(k, nil) {
-		if n := p.nodes[x.Key]; p.serves(n, first) && !saved(p, now, n, first) {
-			p.tiers[first].stats.Lost++
+	for _, x := range b.tiers[kv.TierDevice].index.Subtree(k, nil) {
+		if n := b.nodes[x.Key]; b.serves(n, first) && !saved(b, now, n, first) {
+			b.tiers[first].stats.Lost++
 		}
 	}
 }
 
 // saved begins the write of an extent on the device to a lower tier, the tier first or one below,
 // and reports whether it could, or a tier has the extent's KV already.
-func saved(p *Policy, now time.Duration, n *node, first kv.Tier) bool {
-	for to := first; int(to) < kv.Tiers; to = p.below(to) {
-		if p.on(to, n.Key) || covered(p, to, &n.Extent) {
+func saved(b *Book, now time.Duration, n *node, first kv.Tier) bool {
+	for to := first; int(to) < kv.Tiers; to = b.below(to) {
+		if b.on(to, n.Key) || covered(b, to, &n.Extent) {
 			return true
 		}
-		if !p.serves(n, to) {
+		if !b.serves(n, to) {
 			continue
 		}
-		if p.write(now, n.Key, kv.TierDevice, to, false); hasten(p, now, to, n.Key) {
+		if b.write(now, n.Key, kv.TierDevice, to, false); hasten(b, now, to, n.Key) {
 			return true
 		}
 	}
@@ -45,9 +45,9 @@ func saved(p *Policy, now time.Duration, n *node, first kv.Tier) bool {
 // should if the mode is Through, the extent has Config.Uses uses or it is idle. Host memory
 // also takes it in the mode WriteBack, and other tiers take it in that mode if they have room
 // to spare.
-func (p *Policy) serves(n *node, to kv.Tier) bool {
-	return to < kv.TierDisk && p.cfg.Mode != Selective || p.cfg.Mode == Through || n.uses >= p.cfg.Uses || n.idle ||
-		p.cfg.Mode == WriteBack && p.tiers[to].spare(n.Namespace)
+func (b *Book) serves(n *node, to kv.Tier) bool {
+	return to < kv.TierDisk && b.cfg.Mode != Selective || b.cfg.Mode == Through || n.uses >= b.cfg.Uses || n.idle ||
+		b.cfg.Mode == WriteBack && b.tiers[to].spare(n.Namespace)
 }
 
 // spare reports whether one more extent fits below the tier's low watermark, so that it
@@ -60,26 +60,26 @@ func (t *tier) spare(ns kv.Namespace) bool {
 
 // sinks reports whether an extent that a tier below the device would drop should first be
 // written to the next lower tier. That is tried only once after each use of the extent.
-func sinks(p *Policy, of kv.Tier, k mempool.Key) bool {
-	n, to := p.nodes[k], p.below(of)
-	return n != nil && int(to) < kv.Tiers && !n.sunk && !p.flushing && p.tiers[to].writing[k] == nil && !p.on(to, k) &&
-		p.serves(n, to) && !covered(p, to, &n.Extent)
+func sinks(b *Book, of kv.Tier, k mempool.Key) bool {
+	n, to := b.nodes[k], b.below(of)
+	return n != nil && int(to) < kv.Tiers && !n.sunk && !b.flushing && b.tiers[to].writing[k] == nil && !b.on(to, k) &&
+		b.serves(n, to) && !covered(b, to, &n.Extent)
 }
 
 // sink queues a write of extent k of tier of to the next lower tier, after which the extent is
 // dropped from tier of. It returns false and does nothing while half of the queue is taken;
 // otherwise it returns true. If the write is refused, the extent counts as lost, and a later
 // dropOne drops it.
-func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
-	if len(p.writes) >= p.cfg.MaxQueue/2 {
+func sink(b *Book, now time.Duration, of kv.Tier, k mempool.Key) bool {
+	if len(b.writes) >= b.cfg.MaxQueue/2 {
 		return false
 	}
-	to := p.below(of)
-	p.nodes[k].sunk = true
-	if p.write(now, k, of, to, false); p.tiers[to].writing[k] != nil {
-		p.tiers[of].sinking[k] = true
+	to := b.below(of)
+	b.nodes[k].sunk = true
+	if b.write(now, k, of, to, false); b.tiers[to].writing[k] != nil {
+		b.tiers[of].sinking[k] = true
 	} else {
-		p.tiers[to].stats.Lost++
+		b.tiers[to].stats.Lost++
 	}
 	return true
 }
@@ -87,8 +87,8 @@ func sink(p *Policy, now time.Duration, of kv.Tier, k mempool.Key) bool {
 // hasten begins the queued write of extent k to tier to now, after the queued writes of its
 // parents, and reports whether it could. It needs enough free moves for all these writes. The
 // parent of the topmost one must be in the tier, or its write must have begun.
-func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
-	t := p.tiers[to]
+func hasten(b *Book, now time.Duration, to kv.Tier, k mempool.Key) bool {
+	t := b.tiers[to]
 	var chain []*move // children first
 	for at := k; ; {
 		m := t.writing[at]
@@ -100,7 +100,7 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	}
 	if len(chain) > 0 { // the write of the parent above the chain may have failed
 		top := chain[len(chain)-1].Extent.Parent
-		if parent := t.writing[top]; !top.IsZero() && !p.on(to, top) && (parent == nil || parent.canceled) {
+		if parent := t.writing[top]; !top.IsZero() && !b.on(to, top) && (parent == nil || parent.canceled) {
 			return false
 		}
 	}
@@ -108,10 +108,10 @@ func hasten(p *Policy, now time.Duration, to kv.Tier, k mempool.Key) bool {
 		return false
 	}
 	for _, m := range slices.Backward(chain) {
-		m.Deadline = now + p.cfg.Deadline
-		p.begin(m)
+		m.Deadline = now + b.cfg.Deadline
+		b.begin(m)
 	}
-	p.writes = slices.DeleteFunc(p.writes, func(m *move) bool { return m.begun })
+	b.writes = slices.DeleteFunc(b.writes, func(m *move) bool { return m.begun })
 	return true
 }
 
@@ -122,22 +122,22 @@ func (t *tier) most() int { return t.MaxMoves - t.MaxMoves/4 }
 // Offer queues writes of the extents that the device will evict next, as far as the tier below
 // has moves and room to spare. It offers an extent once after each use. The owner calls it while
 // the device is above its watermark, so that evictions find their extents already written.
-func (p *Policy) Offer(now time.Duration) {
-	to := p.below(kv.TierDevice)
-	if int(to) == kv.Tiers || p.cfg.Mode != WriteBack || p.flushing {
+func (b *Book) Offer(now time.Duration) {
+	to := b.below(kv.TierDevice)
+	if int(to) == kv.Tiers || b.cfg.Mode != WriteBack || b.flushing {
 		return
 	}
-	t, device := p.tiers[to], p.tiers[kv.TierDevice].index
+	t, device := b.tiers[to], b.tiers[kv.TierDevice].index
 	for range offersPerCall {
-		if len(p.writes)+t.kinds[Write] > t.most()/2 {
+		if len(b.writes)+t.kinds[Write] > t.most()/2 {
 			return
 		}
 		k, ok := device.Victim(nil)
 		if !ok {
 			return
 		}
-		n := p.nodes[k]
-		if p.serves(n, to) && !covered(p, to, &n.Extent) && p.write(now, k, kv.TierDevice, to, false) == noRoom && !spill(p, now, n, to) {
+		n := b.nodes[k]
+		if b.serves(n, to) && !covered(b, to, &n.Extent) && b.write(now, k, kv.TierDevice, to, false) == noRoom && !spill(b, now, n, to) {
 			return // the write started to make room; a later call offers the extent again
 		}
 		device.Pin(k)
@@ -148,13 +148,13 @@ func (p *Policy) Offer(now time.Duration) {
 // spill queues the write of an extent to the first tier below tier full that takes it, and
 // reports whether there is such a tier. It also returns true if a tier below full has the extent
 // already.
-func spill(p *Policy, now time.Duration, n *node, full kv.Tier) bool {
-	for to := p.below(full); int(to) < kv.Tiers; to = p.below(to) {
-		t := p.tiers[to]
-		if p.on(to, n.Key) || covered(p, to, &n.Extent) {
+func spill(b *Book, now time.Duration, n *node, full kv.Tier) bool {
+	for to := b.below(full); int(to) < kv.Tiers; to = b.below(to) {
+		t := b.tiers[to]
+		if b.on(to, n.Key) || covered(b, to, &n.Extent) {
 			return true
 		}
-		if p.serves(n, to) && t.kinds[Write] <= t.most()/2 && p.write(now, n.Key, kv.TierDevice, to, false) == queued {
+		if b.serves(n, to) && t.kinds[Write] <= t.most()/2 && b.write(now, n.Key, kv.TierDevice, to, false) == queued {
 			return true
 		}
 	}

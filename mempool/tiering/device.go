@@ -24,25 +24,25 @@ func newDevice() Device {
 	return Device{on: map[kv.PageID][]*node{}, copying: map[MoveID][]kv.PageID{}, readers: map[kv.PageID][]MoveID{}}
 }
 
-// Computed tells the policy that the device has extent x now. pages hold it, one for each of its
+// Computed tells the book that the device has extent x now. pages hold it, one for each of its
 // pages; hashes are those of the blocks that end in it, nil if unknown, for the owner's [Change]. If x
 // contains the pages of a tail on the device, the tail leaves the device. Computed does nothing if the
-// device lacks the parent of x. The policy copies what it keeps.
-func (p *Policy) Computed(now time.Duration, x *mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
-	index := p.tiers[kv.TierDevice].index
-	known := p.nodes[x.Key] != nil
-	n := p.node(x)
+// device lacks the parent of x. The book copies what it keeps.
+func (b *Book) Computed(now time.Duration, x *mempool.Extent, pages []kv.PageID, hashes []kv.BlockHash) {
+	index := b.tiers[kv.TierDevice].index
+	known := b.nodes[x.Key] != nil
+	n := b.node(x)
 	if n.uses == 0 || !known { // a ghost starts with its earlier uses
 		n.uses++
 	}
 	if index.Has(x.Key) {
 		index.Touch(x.Key)
 	} else {
-		if tail, ok := outgrown(p, kv.TierDevice, x); ok {
-			p.gone(kv.TierDevice, tail)
+		if tail, ok := outgrown(b, kv.TierDevice, x); ok {
+			b.gone(kv.TierDevice, tail)
 		}
 		if _, err := index.Add(x, 0, 0); err != nil {
-			p.forget(x.Key)
+			b.forget(x.Key)
 			return
 		}
 		n.pages = slices.Clone(pages)
@@ -50,11 +50,11 @@ func (p *Policy) Computed(now time.Duration, x *mempool.Extent, pages []kv.PageI
 			n.hashes = slices.Clone(hashes)
 		}
 		for _, at := range n.pages {
-			p.Device.on[at] = append(p.Device.on[at], n)
+			b.Device.on[at] = append(b.Device.on[at], n)
 		}
 	}
-	if first := p.below(kv.TierDevice); p.cfg.Mode == Through || first >= kv.TierDisk && n.uses >= p.cfg.Uses {
-		p.write(now, x.Key, kv.TierDevice, first, false)
+	if first := b.below(kv.TierDevice); b.cfg.Mode == Through || first >= kv.TierDisk && n.uses >= b.cfg.Uses {
+		b.write(now, x.Key, kv.TierDevice, first, false)
 	}
 }
 
@@ -78,14 +78,14 @@ const (
 	Discarded             // wrong; copies in lower tiers are dropped too
 )
 
-// Evict tells the policy that the device gives up pages. An extent that loses one page is no longer on
+// Evict tells the book that the device gives up pages. An extent that loses one page is no longer on
 // the device as a whole, so it leaves with all its pages, and with its descendants, as no lookup
 // reaches them. Writes of them that Evict begins may still read the pages, see Device.Readers. Other writes
 // of them from the device are given up. Evict reports whether any extent has left.
-func (p *Policy) Evict(now time.Duration, pages []kv.PageID, to Fate) bool {
-	leaving := p.Device.leaving[:0]
+func (b *Book) Evict(now time.Duration, pages []kv.PageID, to Fate) bool {
+	leaving := b.Device.leaving[:0]
 	for _, at := range pages {
-		for _, n := range p.Device.on[at] {
+		for _, n := range b.Device.on[at] {
 			if !n.leaving {
 				n.leaving = true
 				leaving = append(leaving, n)
@@ -98,14 +98,14 @@ func (p *Policy) Evict(now time.Duration, pages []kv.PageID, to Fate) bool {
 		n.leaving = false
 		switch to {
 		case Demoted:
-			p.demote(now, n.Key)
+			b.demote(now, n.Key)
 		case Discarded:
-			p.Discard(n.Key)
+			b.Discard(n.Key)
 		}
-		p.gone(kv.TierDevice, n.Key)
+		b.gone(kv.TierDevice, n.Key)
 	}
 	clear(leaving)
-	p.Device.leaving = leaving[:0]
+	b.Device.leaving = leaving[:0]
 	return len(leaving) > 0
 }
 
@@ -156,30 +156,30 @@ func (d *Device) Pages(dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// DeviceLost tells the policy that the device has lost all extents, and reads no page any longer. The
+// DeviceLost tells the book that the device has lost all extents, and reads no page any longer. The
 // moves that Next has not returned yet end as canceled.
-func (p *Policy) DeviceLost(now time.Duration) {
-	for _, x := range p.tiers[kv.TierDevice].index.Contents(nil) {
+func (b *Book) DeviceLost(now time.Duration) {
+	for _, x := range b.tiers[kv.TierDevice].index.Contents(nil) {
 		if x.Parent.IsZero() {
-			p.gone(kv.TierDevice, x.Key)
+			b.gone(kv.TierDevice, x.Key)
 		}
 	}
-	due := p.out
-	p.out = nil
+	due := b.out
+	b.out = nil
 	for _, m := range due {
 		if m.Kind != Cancel {
-			p.Moved(now, m.ID, mempool.ErrCanceled, 0)
+			b.Moved(now, m.ID, mempool.ErrCanceled, 0)
 		}
 	}
-	clear(p.Device.copying)
-	clear(p.Device.readers)
+	clear(b.Device.copying)
+	clear(b.Device.readers)
 }
 
 // check returns an error unless the extents of the device's index are on their pages.
-func (d *Device) check(p *Policy) error {
+func (d *Device) check(b *Book) error {
 	pages := 0
-	for _, x := range p.tiers[kv.TierDevice].index.Contents(nil) {
-		n := p.nodes[x.Key]
+	for _, x := range b.tiers[kv.TierDevice].index.Contents(nil) {
+		n := b.nodes[x.Key]
 		if n == nil || len(n.pages) == 0 {
 			return fmt.Errorf("tiering: extent %s is on the device without pages", x.Key.Short())
 		}

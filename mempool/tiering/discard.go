@@ -11,30 +11,30 @@ import (
 
 // Discard removes extent k, whose KV is wrong, and all its descendants from all tiers. They are
 // not found from now on. It cancels reads and writes of these extents that are in flight. If such
-// a write succeeds all the same, the policy drops its extent.
-func (p *Policy) Discard(k mempool.Key) {
-	p.gone(kv.TierDevice, k)
-	for i := range p.tiers {
-		if i == int(kv.TierDevice) || p.tiers[i] == nil {
+// a write succeeds all the same, the book drops its extent.
+func (b *Book) Discard(k mempool.Key) {
+	b.gone(kv.TierDevice, k)
+	for i := range b.tiers {
+		if i == int(kv.TierDevice) || b.tiers[i] == nil {
 			continue
 		}
-		discardIn(p, kv.Tier(i), k)
+		discardIn(b, kv.Tier(i), k)
 	}
-	p.forget(k)
+	b.forget(k)
 }
 
 // Parts returns dst with the keys of extents appended that have the parent of x and share a page
 // or more with x, in tiers below the device or on their way there. They may be copies of KV of x
 // under other keys: a request that reads the first pages of x, and ends within them, stores these
 // as an extent of its own.
-func (p *Policy) Parts(x *mempool.Extent, dst []mempool.Key) []mempool.Key {
-	for i, t := range p.tiers {
+func (b *Book) Parts(x *mempool.Extent, dst []mempool.Key) []mempool.Key {
+	for i, t := range b.tiers {
 		if t == nil || i == int(kv.TierDevice) {
 			continue
 		}
 		dst = t.index.Parts(x, dst)
 		for _, m := range t.children[x.Parent] {
-			if m.Extent.Key != x.Key && p.cfg.Layout.SharedPages(&m.Extent, x) > 0 {
+			if m.Extent.Key != x.Key && b.cfg.Layout.SharedPages(&m.Extent, x) > 0 {
 				dst = append(dst, m.Extent.Key)
 			}
 		}
@@ -43,59 +43,59 @@ func (p *Policy) Parts(x *mempool.Extent, dst []mempool.Key) []mempool.Key {
 }
 
 // discardIn queues drops of an extent and its descendants in one tier, and ends their moves.
-func discardIn(p *Policy, of kv.Tier, k mempool.Key) {
-	t := p.tiers[of]
+func discardIn(b *Book, of kv.Tier, k mempool.Key) {
+	t := b.tiers[of]
 	for _, x := range t.index.Subtree(k, nil) { // children first
-		discardMoves(p, of, x.Key)
+		discardMoves(b, of, x.Key)
 		if t.dropping[x.Key] {
 			continue
 		}
 		t.index.Pin(x.Key)
 		t.dropping[x.Key] = true
-		p.drops = append(p.drops, p.drop(of, &x))
+		b.drops = append(b.drops, b.drop(of, &x))
 	}
-	discardMoves(p, of, k) // k may have a write in flight without being in the index
+	discardMoves(b, of, k) // k may have a write in flight without being in the index
 }
 
 // discardMoves cancels the write of a discarded extent to tier of, and its reads from there.
 // Writes of its descendants end too: discardIn cancels them, or turn finds their parent missing.
-func discardMoves(p *Policy, of kv.Tier, k mempool.Key) {
-	if m := p.tiers[of].writing[k]; m != nil {
-		p.cancel(m)
+func discardMoves(b *Book, of kv.Tier, k mempool.Key) {
+	if m := b.tiers[of].writing[k]; m != nil {
+		b.cancel(m)
 		m.void = true
 	}
-	for _, m := range slices.Concat(p.reads, inFlight(p)) {
+	for _, m := range slices.Concat(b.reads, inFlight(b)) {
 		if m.Kind != Read || m.From != of || m.Extent.Key != k || m.canceled {
 			continue
 		}
-		p.cancel(m)
-		p.answer(m, false)
+		b.cancel(m)
+		b.answer(m, false)
 	}
 }
 
 // cancel gives a move up. If it has begun, cancel emits a Cancel, and Moved must still answer the move;
 // otherwise Next takes it out of its queue.
-func (p *Policy) cancel(m *move) {
+func (b *Book) cancel(m *move) {
 	switch {
 	case m.canceled:
 		return
 	case m.begun:
-		p.out = append(p.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
+		b.out = append(b.out, Move{ID: m.ID, Kind: Cancel, From: m.From, To: m.To, Extent: m.Extent})
 	case m.Kind == Read:
-		p.unread(m)
+		b.unread(m)
 	}
 	m.canceled = true
 }
 
 // inFlight returns the moves in flight in ascending order of their numbers.
-func inFlight(p *Policy) []*move {
-	return slices.SortedFunc(maps.Values(p.flights), func(a, b *move) int { return cmp.Compare(a.ID, b.ID) })
+func inFlight(b *Book) []*move {
+	return slices.SortedFunc(maps.Values(b.flights), func(a, b *move) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // Clear discards everything, for example after new weights were loaded. The extents of Kept
 // tiers are only forgotten, not dropped; Found may add them again.
-func (p *Policy) Clear() {
-	for i, t := range p.tiers {
+func (b *Book) Clear() {
+	for i, t := range b.tiers {
 		if t == nil {
 			continue
 		}
@@ -103,15 +103,15 @@ func (p *Policy) Clear() {
 			switch {
 			case !x.Parent.IsZero():
 			case i == int(kv.TierDevice) || t.Kept:
-				p.gone(kv.Tier(i), x.Key)
+				b.gone(kv.Tier(i), x.Key)
 			default:
-				discardIn(p, kv.Tier(i), x.Key)
+				discardIn(b, kv.Tier(i), x.Key)
 			}
 		}
 	}
-	for _, m := range slices.Concat(p.writes, inFlight(p)) {
+	for _, m := range slices.Concat(b.writes, inFlight(b)) {
 		if m.Kind == Write {
-			p.cancel(m)
+			b.cancel(m)
 			m.void = true
 		}
 	}

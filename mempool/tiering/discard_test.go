@@ -17,32 +17,32 @@ func TestFoundWrong(t *testing.T) {
 	c := Config{Mode: Through}
 	c.Tiers[kv.TierShared] = tierOf(20)
 	c.Tiers[kv.TierShared].Kept = true
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	xs := sequence(32)
-	compute(p, now, xs)
-	writes := p.Next(now, nil)
-	p.Discard(xs[0].Key)
-	begun(p) // cancellations, which come too late
-	p.Found(kv.TierShared, xs)
-	if _, n := p.Lookup(now, xs, 0, nil); n > 0 {
+	compute(b, now, xs)
+	writes := b.Next(now, nil)
+	b.Discard(xs[0].Key)
+	begun(b) // cancellations, which come too late
+	b.Found(kv.TierShared, xs)
+	if _, n := b.Lookup(now, xs, 0, nil); n > 0 {
 		t.Errorf("%d tokens would be read while their write is known to be wrong", n)
 	}
 	for _, m := range writes {
-		p.Moved(now, m.ID, nil, time.Millisecond)
+		b.Moved(now, m.ID, nil, time.Millisecond)
 	}
-	p.Found(kv.TierShared, xs)
-	if _, n := p.Lookup(now, xs, 0, nil); n > 0 {
+	b.Found(kv.TierShared, xs)
+	if _, n := b.Lookup(now, xs, 0, nil); n > 0 {
 		t.Errorf("%d tokens would be read that are to be dropped", n)
 	}
-	if got, want := kinds(p, now), []string{"drop shared-shared 1", "drop shared-shared 0"}; !slices.Equal(got, want) {
+	if got, want := kinds(b, now), []string{"drop shared-shared 1", "drop shared-shared 0"}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	p.Found(kv.TierShared, xs)
-	if _, n := p.Lookup(now, xs, 0, nil); n != 32 {
+	b.Found(kv.TierShared, xs)
+	if _, n := b.Lookup(now, xs, 0, nil); n != 32 {
 		t.Errorf("%d tokens would be read that another process has written, want 32", n)
 	}
-	if err := p.Check(); err != nil || p.Busy() {
-		t.Errorf("%v, busy %v", err, p.Busy())
+	if err := b.Check(); err != nil || b.Busy() {
+		t.Errorf("%v, busy %v", err, b.Busy())
 	}
 }
 
@@ -52,16 +52,16 @@ func TestFoundUnwritten(t *testing.T) {
 	c := Config{Mode: Through}
 	c.Tiers[kv.TierShared] = tierOf(20)
 	c.Tiers[kv.TierShared].Kept = true
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	xs := sequence(16)
-	compute(p, 0, xs)
-	p.Discard(xs[0].Key)
-	p.Found(kv.TierShared, xs)
-	if _, n := p.Lookup(0, xs, 0, nil); n != 16 {
+	compute(b, 0, xs)
+	b.Discard(xs[0].Key)
+	b.Found(kv.TierShared, xs)
+	if _, n := b.Lookup(0, xs, 0, nil); n != 16 {
 		t.Errorf("%d tokens would be read, want 16", n)
 	}
-	if got := kinds(p, 0); len(got) > 0 || p.Busy() {
-		t.Errorf("%v begin, busy %v", got, p.Busy())
+	if got := kinds(b, 0); len(got) > 0 || b.Busy() {
+		t.Errorf("%v begin, busy %v", got, b.Busy())
 	}
 }
 
@@ -71,7 +71,7 @@ func TestParts(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{Mode: Through}
 	c.Tiers[kv.TierHost], c.Tiers[kv.TierDisk] = tierOf(20), tierOf(20)
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	of := func(salt string, tokens ...kv.Token) mempool.Extent {
 		xs := layout.AppendExtents(nil, kv.Namespace{Salt: salt}, tokens, nil)
 		return xs[len(xs)-1]
@@ -80,11 +80,11 @@ func TestParts(t *testing.T) {
 	whole := make([]kv.Token, layout.ExtentTokens())
 	x, stored, coming := of("", whole...), of("", whole[:page]...), of("", whole[:2*page]...)
 	other, foreign := of("", slices.Repeat([]kv.Token{1}, 2*page)...), of("a", whole[:page]...)
-	p.Found(kv.TierHost, []mempool.Extent{x})
-	p.Found(kv.TierDisk, []mempool.Extent{other, foreign, stored})
-	compute(p, now, []mempool.Extent{coming})
-	p.Next(now, nil)
-	if got, want := p.Parts(&x, nil), []mempool.Key{coming.Key, stored.Key}; !slices.Equal(got, want) {
+	b.Found(kv.TierHost, []mempool.Extent{x})
+	b.Found(kv.TierDisk, []mempool.Extent{other, foreign, stored})
+	compute(b, now, []mempool.Extent{coming})
+	b.Next(now, nil)
+	if got, want := b.Parts(&x, nil), []mempool.Key{coming.Key, stored.Key}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 }

@@ -7,12 +7,12 @@
 // carries out each move and answers it with one call of Moved. The same calls in the same order
 // give the same moves.
 //
-//	p, err := tiering.New(cfg)
-//	p.Computed(now, &extent, pages, nil)   // this extent is on the device
-//	p.Evict(now, pages, tiering.Demoted)   // the device gives up pages
-//	parts = p.Want(now, request, extents, have, parts[:0]) // a request waits: fetch if it pays
-//	p.Fill(parts[0].Move, held)      // the pages for a read
-//	moves = p.Next(now, moves[:0])   // begin these moves
-//	p.Moved(now, move, err, took)    // one of them has ended
-//	tokens, waiting := p.Arrived(request)
+//	b, err := tiering.New(cfg)
+//	b.Computed(now, &extent, pages, nil)   // this extent is on the device
+//	b.Evict(now, pages, tiering.Demoted)   // the device gives up pages
+//	parts = b.Want(now, request, extents, have, parts[:0]) // a request waits: fetch if it pays
+//	b.Fill(parts[0].Move, held)      // the pages for a read
+//	moves = b.Next(now, moves[:0])   // begin these moves
+//	b.Moved(now, move, err, took)    // one of them has ended
+//	tokens, waiting := b.Arrived(request)
 package tiering

@@ -73,12 +73,12 @@ const (
 
 // Cost reports that the device computed some tokens of prompts in some time. It does nothing if
 // Config.TokenSeconds is set.
-func (p *Policy) Cost(tokens int, took time.Duration) {
-	if tokens <= 0 || took <= 0 || p.cfg.TokenSeconds > 0 {
+func (b *Book) Cost(tokens int, took time.Duration) {
+	if tokens <= 0 || took <= 0 || b.cfg.TokenSeconds > 0 {
 		return
 	}
-	if each, ok := p.computed.add(tokens, took, leastTokens); ok {
-		p.cost.take(each)
+	if each, ok := b.computed.add(tokens, took, leastTokens); ok {
+		b.cost.take(each)
 	}
 }
 

@@ -14,33 +14,33 @@ import (
 func TestMeasuredSpeeds(t *testing.T) {
 	c := Config{TokenGuess: 1e-3}
 	c.Tiers[kv.TierHost] = tierOf(10) // 1 ms for an extent of 16 tokens
-	p := newPolicy(t, c)
+	b := newBook(t, c)
 	xs := sequence(32)
-	p.Found(kv.TierHost, xs)
+	b.Found(kv.TierHost, xs)
 	now := time.Duration(0)
 	worth := func(what string, want int) {
 		t.Helper()
-		if _, got := p.Lookup(now, xs, 0, nil); got != want {
+		if _, got := b.Lookup(now, xs, 0, nil); got != want {
 			t.Errorf("%s: %d tokens are worth a fetch, want %d", what, got, want)
 		}
 	}
 	worth("as guessed", 32)
-	p.Cost(leastTokens-1, time.Microsecond)
+	b.Cost(leastTokens-1, time.Microsecond)
 	worth("a small step", 32)
-	p.Cost(1, time.Microsecond)
+	b.Cost(1, time.Microsecond)
 	worth("computing is cheap", 0)
 	for range 40 { // each after the first counts an eighth
-		p.Cost(leastTokens, leastTokens*time.Millisecond)
+		b.Cost(leastTokens, leastTokens*time.Millisecond)
 	}
 	worth("computing is dear", 32)
 	for _, err := range []error{nil, mempool.ErrDeadline} {
 		for range leastExtents { // each one past its deadline doubles the estimate
-			p.Want(now, 1, xs[:1], 0, nil)
-			for _, m := range p.Next(now, nil) {
+			b.Want(now, 1, xs[:1], 0, nil)
+			for _, m := range b.Next(now, nil) {
 				now += time.Second
-				p.Moved(now, m.ID, err, time.Second)
+				b.Moved(now, m.ID, err, time.Second)
 			}
-			p.Forget(1)
+			b.Forget(1)
 		}
 		worth("the tier is slow", 0)
 		now += 20 * halfLife
@@ -58,15 +58,15 @@ func TestConcurrentReads(t *testing.T) {
 		cfg := Config{TokenSeconds: c.computing.Seconds() / 16}
 		cfg.Tiers[kv.TierHost] = tierOf(10)
 		cfg.Tiers[kv.TierHost].MaxMoves, cfg.Tiers[kv.TierHost].Bandwidth = 16, 1e9
-		p := newPolicy(t, cfg)
+		b := newBook(t, cfg)
 		xs := sequence(16 * leastExtents)
-		p.Found(kv.TierHost, xs)
-		p.Cost(1000, time.Nanosecond) // no effect: TokenSeconds is set
-		p.Want(0, 1, xs, 0, nil)
-		for _, m := range p.Next(0, nil) {
-			p.Moved(4*time.Millisecond, m.ID, nil, 4*time.Millisecond)
+		b.Found(kv.TierHost, xs)
+		b.Cost(1000, time.Nanosecond) // no effect: TokenSeconds is set
+		b.Want(0, 1, xs, 0, nil)
+		for _, m := range b.Next(0, nil) {
+			b.Moved(4*time.Millisecond, m.ID, nil, 4*time.Millisecond)
 		}
-		if _, got := p.Lookup(5*time.Millisecond, xs[:1], 0, nil); got != c.want {
+		if _, got := b.Lookup(5*time.Millisecond, xs[:1], 0, nil); got != c.want {
 			t.Errorf("computing takes %v: %d tokens are worth a fetch, want %d", c.computing, got, c.want)
 		}
 	}
@@ -79,22 +79,22 @@ func TestStallCountsOnce(t *testing.T) {
 	cfg := Config{TokenSeconds: 1e-4} // 1.6 ms for an extent
 	cfg.Tiers[kv.TierHost] = tierOf(10)
 	cfg.Tiers[kv.TierHost].MaxMoves, cfg.Tiers[kv.TierHost].Bandwidth = 16, 1e7 // 0.1 ms for an extent
-	p := newPolicy(t, cfg)
+	b := newBook(t, cfg)
 	xs := sequence(16 * leastExtents)
-	p.Found(kv.TierHost, xs)
+	b.Found(kv.TierHost, xs)
 	stall := func(now time.Duration, id RequestID) {
 		t.Helper()
-		p.Want(now, id, xs, 0, nil)
-		moves := p.Next(now, nil)
+		b.Want(now, id, xs, 0, nil)
+		moves := b.Next(now, nil)
 		if len(moves) < 2 {
 			t.Fatalf("%d reads begin, want several", len(moves))
 		}
 		for _, m := range moves {
-			p.Moved(m.Deadline, m.ID, mempool.ErrDeadline, m.Deadline-now)
+			b.Moved(m.Deadline, m.ID, mempool.ErrDeadline, m.Deadline-now)
 		}
-		p.Forget(id)
+		b.Forget(id)
 	}
-	host := p.tiers[kv.TierHost]
+	host := b.tiers[kv.TierHost]
 	before := host.speed.at()
 	for n, want := range []float64{2, 4} {
 		stall(time.Duration(n)*time.Second, RequestID(n))
@@ -102,7 +102,7 @@ func TestStallCountsOnce(t *testing.T) {
 			t.Errorf("after %d stalls a byte is guessed to take %.1f times as long, want %v", n+1, got, want)
 		}
 	}
-	if _, n := p.Lookup(2*time.Second, xs, 0, nil); n != 16*leastExtents {
+	if _, n := b.Lookup(2*time.Second, xs, 0, nil); n != 16*leastExtents {
 		t.Errorf("%d tokens are worth a fetch after two stalls, want all %d", n, 16*leastExtents)
 	}
 }

@@ -15,13 +15,13 @@ func TestGhosts(t *testing.T) {
 	now := time.Duration(0)
 	c := Config{}
 	c.Tiers[kv.TierDisk] = tierOf(10)
-	p := newPolicy(t, c)
-	fill(p, kv.TierDisk, 8) // a full disk admits nothing on its first use
+	b := newBook(t, c)
+	fill(b, kv.TierDisk, 8) // a full disk admits nothing on its first use
 	xs := sequence(16)
 	for round, want := range []int{0, 1} {
-		compute(p, now, xs)
-		evict(p, now, &xs[0])
-		if moves := p.Next(now, nil); len(moves) != want {
+		compute(b, now, xs)
+		evict(b, now, &xs[0])
+		if moves := b.Next(now, nil); len(moves) != want {
 			t.Errorf("round %d: %v, want %d moves", round, moves, want)
 		}
 	}

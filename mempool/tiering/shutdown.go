@@ -18,25 +18,25 @@ type lastWrite struct {
 // final ones begin. These write all extents on the device and in host memory to the tiers that
 // outlive the process, to disk first and newest extents first, as many as can begin before until.
 // until is on the clock of now.
-func (p *Policy) Shutdown(now, until time.Duration) {
-	for _, m := range p.reads {
+func (b *Book) Shutdown(now, until time.Duration) {
+	for _, m := range b.reads {
 		if !m.canceled {
-			p.unread(m)
-			p.answer(m, false)
+			b.unread(m)
+			b.answer(m, false)
 		}
 	}
-	for _, m := range p.writes {
-		p.unwrite(m)
+	for _, m := range b.writes {
+		b.unwrite(m)
 	}
-	p.reads, p.writes = nil, nil
-	p.flush, p.flushing = until, true
+	b.reads, b.writes = nil, nil
+	b.flush, b.flushing = until, true
 	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
-		for from := kv.TierDevice; from < kv.TierDisk && p.tiers[to] != nil; from++ {
-			if p.tiers[from] == nil {
+		for from := kv.TierDevice; from < kv.TierDisk && b.tiers[to] != nil; from++ {
+			if b.tiers[from] == nil {
 				continue
 			}
-			for _, x := range slices.Backward(p.tiers[from].index.Contents(nil)) {
-				p.last = append(p.last, lastWrite{x.Key, from, to})
+			for _, x := range slices.Backward(b.tiers[from].index.Contents(nil)) {
+				b.last = append(b.last, lastWrite{x.Key, from, to})
 			}
 		}
 	}
@@ -44,27 +44,27 @@ func (p *Policy) Shutdown(now, until time.Duration) {
 
 // nextLast queues final writes after Shutdown. Once the time until has come, it abandons those
 // that have not begun and counts their extents as lost.
-func nextLast(p *Policy, now time.Duration) {
-	if p.flushing && now >= p.flush {
-		for _, w := range p.last {
-			p.tiers[w.to].stats.Lost++
+func nextLast(b *Book, now time.Duration) {
+	if b.flushing && now >= b.flush {
+		for _, w := range b.last {
+			b.tiers[w.to].stats.Lost++
 		}
-		for _, m := range p.writes {
-			p.tiers[m.To].stats.Lost++
-			p.unwrite(m)
+		for _, m := range b.writes {
+			b.tiers[m.To].stats.Lost++
+			b.unwrite(m)
 		}
-		p.last, p.writes = nil, nil
+		b.last, b.writes = nil, nil
 	}
-	for len(p.last) > 0 && len(p.writes) < p.cfg.MaxQueue {
-		w := p.last[0]
-		p.last = p.last[1:]
-		p.writeLast(now, w.key, w.from, w.to)
+	for len(b.last) > 0 && len(b.writes) < b.cfg.MaxQueue {
+		w := b.last[0]
+		b.last = b.last[1:]
+		b.writeLast(now, w.key, w.from, w.to)
 	}
 }
 
 // writeLast queues one write of the shutdown, if the tier exists and needs the extent.
-func (p *Policy) writeLast(now time.Duration, k mempool.Key, from, to kv.Tier) {
-	if n := p.nodes[k]; n != nil && p.tiers[to] != nil && p.on(from, k) && !covered(p, to, &n.Extent) {
-		p.write(now, k, from, to, true)
+func (b *Book) writeLast(now time.Duration, k mempool.Key, from, to kv.Tier) {
+	if n := b.nodes[k]; n != nil && b.tiers[to] != nil && b.on(from, k) && !covered(b, to, &n.Extent) {
+		b.write(now, k, from, to, true)
 	}
 }

@@ -21,8 +21,8 @@ func (s *Stats) count(failed bool) {
 }
 
 // Stats returns the statistics of a tier; zero if the tier does not exist.
-func (p *Policy) Stats(of kv.Tier) Stats {
-	t := p.tiers[of]
+func (b *Book) Stats(of kv.Tier) Stats {
+	t := b.tiers[of]
 	if t == nil || of == kv.TierDevice {
 		return Stats{}
 	}

@@ -51,16 +51,16 @@ type Run struct {
 // order and without a gap, each in the fastest tier that has it; a tier to which a run is being
 // written has it too. worth is the number of their first tokens that Want would fetch now,
 // including tokens that the device has. xs and have are as for Want. It changes nothing.
-func (p *Policy) Lookup(now time.Duration, xs []mempool.Extent, have int, dst []Run) (runs []Run, worth int) {
-	all := sources(p, xs)
+func (b *Book) Lookup(now time.Duration, xs []mempool.Extent, have int, dst []Run) (runs []Run, worth int) {
+	all := sources(b, xs)
 	for i := range all {
 		x := &all[i].extent
 		dst = append(dst, Run{all[i].tier, x.Start, len(x.Tokens)})
 	}
-	if p.flushing {
+	if b.flushing {
 		return dst, 0
 	}
-	for _, s := range p.worth(now, all, have) {
+	for _, s := range b.worth(now, all, have) {
 		worth += len(s.extent.Tokens)
 	}
 	return dst, worth
@@ -72,18 +72,18 @@ func (p *Policy) Lookup(now time.Duration, xs []mempool.Extent, have int, dst []
 // compared with computing their tokens. It returns dst with the reads appended in order: of whole
 // extents, and maybe of the first pages of one more. If it fetches nothing it returns dst. After a
 // call that fetches, further calls for the same request do nothing until Forget.
-func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have int, dst []Part) []Part {
-	if p.wants[id] != nil || p.flushing {
+func (b *Book) Want(now time.Duration, id RequestID, xs []mempool.Extent, have int, dst []Part) []Part {
+	if b.wants[id] != nil || b.flushing {
 		return dst
 	}
-	sources := p.worth(now, sources(p, xs), have)
+	sources := b.worth(now, sources(b, xs), have)
 	if len(sources) == 0 {
 		return dst
 	}
 	w := &want{}
-	p.wants[id] = w
+	b.wants[id] = w
 	for i := range sources {
-		m := readOf(p, now, &sources[i])
+		m := readOf(b, now, &sources[i])
 		m.waiters = append(m.waiters, w)
 		w.parts = append(w.parts, part{move: m, tokens: len(m.Extent.Tokens)})
 		dst = append(dst, Part{m.ID, m.From, m.Extent.Start, len(m.Extent.Tokens), m.Deadline})
@@ -93,8 +93,8 @@ func (p *Policy) Want(now time.Duration, id RequestID, xs []mempool.Extent, have
 
 // Fill sets the device's pages that Read id, which has not begun, fills. The owner keeps them free
 // until the Read has ended; if it is given up before it begins, the owner may use them again.
-func (p *Policy) Fill(id MoveID, pages []kv.PageID) {
-	for _, m := range p.reads {
+func (b *Book) Fill(id MoveID, pages []kv.PageID) {
+	for _, m := range b.reads {
 		if m.ID == id {
 			m.Pages = pages
 		}
@@ -105,30 +105,30 @@ func (p *Policy) Fill(id MoveID, pages []kv.PageID) {
 // it is being written. It stops at the first extent for which there is no such tier. For that
 // extent it adds the tier and the extent with the same parent that shares most first pages, if
 // there is one.
-func sources(p *Policy, xs []mempool.Extent) (found []source) {
+func sources(b *Book, xs []mempool.Extent) (found []source) {
 	for i := range xs {
 		x := &xs[i]
-		if at := p.fastest(x.Key, kv.TierHost, kv.Tiers); int(at) < kv.Tiers {
+		if at := b.fastest(x.Key, kv.TierHost, kv.Tiers); int(at) < kv.Tiers {
 			found = append(found, source{tier: at, extent: *x})
 			continue
 		}
-		if at := arriving(p, x.Key); int(at) < kv.Tiers {
+		if at := arriving(b, x.Key); int(at) < kv.Tiers {
 			found = append(found, source{tier: at, extent: *x, early: true})
 			continue
 		}
 		var best mempool.Hit
 		var in kv.Tier
 		for t := kv.TierHost; int(t) < kv.Tiers; t++ {
-			if p.tiers[t] == nil {
+			if b.tiers[t] == nil {
 				continue
 			}
-			if h, ok := p.tiers[t].index.Part(x); ok && h.Pages > best.Pages && !p.tiers[t].dropping[h.Key] {
+			if h, ok := b.tiers[t].index.Part(x); ok && h.Pages > best.Pages && !b.tiers[t].dropping[h.Key] {
 				best, in = h, t
 			}
 		}
 		if best.Pages > 0 {
-			part, _ := p.tiers[in].index.Extent(best.Key)
-			part.Tokens = part.Tokens[:best.Pages*p.cfg.Layout.PageTokens]
+			part, _ := b.tiers[in].index.Extent(best.Key)
+			part.Tokens = part.Tokens[:best.Pages*b.cfg.Layout.PageTokens]
 			end := part.Start + len(part.Tokens)
 			n := 0
 			for n < len(part.Media) && part.Media[n].At < end {
@@ -144,9 +144,9 @@ func sources(p *Policy, xs []mempool.Extent) (found []source) {
 
 // arriving returns the fastest tier that an extent is being written to; kv.Tiers if there is
 // none.
-func arriving(p *Policy, k mempool.Key) kv.Tier {
+func arriving(b *Book, k mempool.Key) kv.Tier {
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
-		if p.tiers[t] != nil && p.tiers[t].expects(k) {
+		if b.tiers[t] != nil && b.tiers[t].expects(k) {
 			return t
 		}
 	}
@@ -165,19 +165,19 @@ func (t *tier) expects(k mempool.Key) bool {
 // The time to fetch includes the reads that the tiers have in flight. For example, if an extent
 // takes 10 ms to compute, the first two take 2 ms each to fetch from host memory and the third
 // takes 15 ms from disk, worth returns the first two.
-func (p *Policy) worth(now time.Duration, all []source, have int) []source {
-	cost := p.cost.at()
+func (b *Book) worth(now time.Duration, all []source, have int) []source {
+	cost := b.cost.at()
 	var fetch, compute, best float64
 	keep := 0
 	var counted [kv.Tiers]bool
 	for i := range all {
 		s := &all[i]
-		t := p.tiers[s.tier]
+		t := b.tiers[s.tier]
 		if !counted[s.tier] { // reads in flight come first; writes don't delay reads, stores do them later
 			counted[s.tier] = true
-			fetch += t.fetchSeconds(now, t.kinds[Read]*p.cfg.Layout.ExtentBytes())
+			fetch += t.fetchSeconds(now, t.kinds[Read]*b.cfg.Layout.ExtentBytes())
 		}
-		fetch += t.fetchSeconds(now, p.cfg.Layout.Bytes(&s.extent))
+		fetch += t.fetchSeconds(now, b.cfg.Layout.Bytes(&s.extent))
 		compute += float64(float64(s.extent.Start+len(s.extent.Tokens)-max(s.extent.Start, have)) * cost)
 		s.fetch, s.compute = fetch, compute
 		if saved := compute - fetch; saved > best || cost == 0 {
@@ -189,19 +189,19 @@ func (p *Policy) worth(now time.Duration, all []source, have int) []source {
 
 // readOf returns the move that reads a source: one that is queued or in flight for the same
 // tokens, or a new one.
-func readOf(p *Policy, now time.Duration, s *source) *move {
-	t, k := p.tiers[s.tier], s.extent.Key
+func readOf(b *Book, now time.Duration, s *source) *move {
+	t, k := b.tiers[s.tier], s.extent.Key
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
-	m := &move{Move: Move{ID: p.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + patience(p, s)}, early: s.early}
+	m := &move{Move: Move{ID: b.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + patience(b, s)}, early: s.early}
 	if !m.early {
 		t.index.Pin(k)
 	}
 	if t.reading[k] == nil {
 		t.reading[k] = m
 	}
-	p.reads = append(p.reads, m)
+	b.reads = append(b.reads, m)
 	return m
 }
 
@@ -212,14 +212,14 @@ func readOf(p *Policy, now time.Duration, s *source) *move {
 // Each late read of a tier, until a read is in time again, halves the second of these times once
 // more. So if a tier hangs, requests wait in sum less than 1/2 + 1/4 + … = 1 times the time of
 // computing because of it; after that only Lateness and MinWait decide.
-func patience(p *Policy, s *source) time.Duration {
+func patience(b *Book, s *source) time.Duration {
 	compute := s.compute
-	if p.cost.at() == 0 {
+	if b.cost.at() == 0 {
 		compute = unknownCompute
 	}
-	most := p.cfg.Deadline.Seconds()
-	half := math.Ldexp(min(compute/2, most), -p.tiers[s.tier].misses)
-	return time.Duration(min(max(p.cfg.Lateness*s.fetch, half, p.cfg.MinWait.Seconds()), most) * 1e9)
+	most := b.cfg.Deadline.Seconds()
+	half := math.Ldexp(min(compute/2, most), -b.tiers[s.tier].misses)
+	return time.Duration(min(max(b.cfg.Lateness*s.fetch, half, b.cfg.MinWait.Seconds()), most) * 1e9)
 }
 
 // unknownCompute is the assumed time of computing a prefix, in seconds, while the cost of a token
@@ -227,31 +227,31 @@ func patience(p *Policy, s *source) time.Duration {
 const unknownCompute = 2.0
 
 // unread removes a read, which has ended or is given up, from its tier's state and unpins its extent.
-func (p *Policy) unread(m *move) {
-	t := p.tiers[m.From]
+func (b *Book) unread(m *move) {
+	t := b.tiers[m.From]
 	if !m.early {
 		t.index.Unpin(m.Extent.Key)
 	}
 	if t.reading[m.Extent.Key] == m {
 		delete(t.reading, m.Extent.Key)
 	}
-	p.forget(m.Extent.Key)
+	b.forget(m.Extent.Key)
 }
 
 // written lets the reads begin that waited for a write of extent k to tier of, after that write has
 // succeeded, and pins the extent for each.
-func written(p *Policy, of kv.Tier, k mempool.Key) {
-	for _, m := range p.reads {
+func written(b *Book, of kv.Tier, k mempool.Key) {
+	for _, m := range b.reads {
 		if m.early && !m.canceled && m.From == of && m.Extent.Key == k {
 			m.early = false
-			p.tiers[of].index.Pin(k)
+			b.tiers[of].index.Pin(k)
 		}
 	}
 }
 
 // answer records for the requests that wait for read m whether it succeeded (ok). If it failed, such
 // a request keeps its parts before m and abandons those after it.
-func (p *Policy) answer(m *move, ok bool) {
+func (b *Book) answer(m *move, ok bool) {
 	for _, w := range m.waiters {
 		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })
 		if i < 0 {
@@ -261,7 +261,7 @@ func (p *Policy) answer(m *move, ok bool) {
 		if !ok {
 			rest := w.parts[i+1:]
 			w.parts = w.parts[:i]
-			p.leave(w, rest)
+			b.leave(w, rest)
 		}
 	}
 	m.waiters = nil
@@ -269,7 +269,7 @@ func (p *Policy) answer(m *move, ok bool) {
 
 // leave removes request w from the waiters of the reads of parts. It cancels a read that has no
 // waiters left.
-func (p *Policy) leave(w *want, parts []part) {
+func (b *Book) leave(w *want, parts []part) {
 	for _, x := range parts {
 		m := x.move
 		if m == nil {
@@ -280,16 +280,16 @@ func (p *Policy) leave(w *want, parts []part) {
 			continue
 		}
 		if m.early {
-			p.tiers[m.From].misses++ // the write that it waited for is slow
+			b.tiers[m.From].misses++ // the write that it waited for is slow
 		}
-		p.cancel(m)
+		b.cancel(m)
 	}
 }
 
 // Arrived returns how many tokens of a request have been fetched without a gap from the first,
 // and reports whether more are on their way.
-func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
-	w := p.wants[id]
+func (b *Book) Arrived(id RequestID) (tokens int, waiting bool) {
+	w := b.wants[id]
 	if w == nil {
 		return 0, false
 	}
@@ -304,9 +304,9 @@ func (p *Policy) Arrived(id RequestID) (tokens int, waiting bool) {
 
 // Forget ends the wait of a request, which has begun to run or has ended. It cancels the reads that
 // no other request waits for.
-func (p *Policy) Forget(id RequestID) {
-	if w := p.wants[id]; w != nil {
-		delete(p.wants, id)
-		p.leave(w, w.parts)
+func (b *Book) Forget(id RequestID) {
+	if w := b.wants[id]; w != nil {
+		delete(b.wants, id)
+		b.leave(w, w.parts)
 	}
 }

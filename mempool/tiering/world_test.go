@@ -18,11 +18,11 @@ func tierOf(extents int) TierConfig {
 	return TierConfig{Bytes: int64(extents) * 1024, SlotBytes: 1024, MaxMoves: 3, Bandwidth: 1e6}
 }
 
-// world is a naive model of the tiers that a policy controls: sets of extents, and moves that end
+// world is a naive model of the tiers that a book controls: sets of extents, and moves that end
 // at any time with any error.
 type world struct {
 	t       *testing.T
-	p       *Policy
+	b       *Book
 	rng     *rand.Rand
 	now     time.Duration
 	tiers   [kv.Tiers]map[mempool.Key]mempool.Extent
@@ -91,8 +91,8 @@ func (w *world) step(faults bool) {
 		if all := w.sorted(kv.TierDevice); len(all) > 0 {
 			x := all[w.rng.IntN(len(all))]
 			pages := w.pages[x.Key]
-			w.p.Evict(w.now, pages[w.rng.IntN(len(pages)):][:1], Demoted)
-			w.took(begun(w.p))
+			w.b.Evict(w.now, pages[w.rng.IntN(len(pages)):][:1], Demoted)
+			w.took(begun(w.b))
 			w.sweep()
 		}
 	case op < 7:
@@ -104,22 +104,22 @@ func (w *world) step(faults bool) {
 		w.requests++
 		id := w.requests
 		w.wants[id] = 0
-		for _, part := range w.p.Want(w.now, id, xs[i:], 0, nil) {
+		for _, part := range w.b.Want(w.now, id, xs[i:], 0, nil) {
 			w.wants[id] += part.Tokens
 		}
 	case op < 8:
 		for _, x := range w.chain() {
-			w.p.Used(w.now, x.Key)
+			w.b.Used(w.now, x.Key)
 		}
 	case op < 9:
 		xs := w.chain()
-		w.p.Idle(w.now, xs[len(xs)-1].Key)
+		w.b.Idle(w.now, xs[len(xs)-1].Key)
 	case op < 10 && len(w.wants) > 3:
 		oldest := RequestID(1 << 60)
 		for id := range w.wants {
 			oldest = min(oldest, id)
 		}
-		w.p.Forget(oldest)
+		w.b.Forget(oldest)
 		delete(w.wants, oldest)
 	case op < 11 && faults && w.rng.IntN(8) == 0:
 		w.discard()
@@ -127,7 +127,7 @@ func (w *world) step(faults bool) {
 		w.finish(faults)
 	}
 	if w.rng.IntN(2) == 0 {
-		w.p.Offer(w.now)
+		w.b.Offer(w.now)
 	}
 	w.next()
 	w.check()
@@ -136,14 +136,14 @@ func (w *world) step(faults bool) {
 // discard discards a random extent, or occasionally all.
 func (w *world) discard() {
 	if w.rng.IntN(8) == 0 {
-		w.p.Clear()
+		w.b.Clear()
 		clear(w.tiers[kv.TierDevice])
-		for t := range w.p.tiers {
+		for t := range w.b.tiers {
 			for k := range w.tiers[t] {
-				if t > 0 && w.p.on(kv.Tier(t), k) {
+				if t > 0 && w.b.on(kv.Tier(t), k) {
 					w.t.Fatalf("%s has %s after a flush", kv.Tier(t), k.Short())
 				}
-				if t > 0 && w.p.tiers[t].Kept {
+				if t > 0 && w.b.tiers[t].Kept {
 					delete(w.tiers[t], k) // as if the shared directory had forgotten it, too
 				}
 			}
@@ -152,10 +152,10 @@ func (w *world) discard() {
 	}
 	xs := w.chain()
 	x := xs[w.rng.IntN(len(xs))]
-	w.p.Discard(x.Key)
+	w.b.Discard(x.Key)
 	w.remove(kv.TierDevice, x.Key)
-	for t := range w.p.tiers {
-		if w.p.on(kv.Tier(t), x.Key) {
+	for t := range w.b.tiers {
+		if w.b.on(kv.Tier(t), x.Key) {
 			w.t.Fatalf("%s has %s, which is wrong", kv.Tier(t), x.Key.Short())
 		}
 	}
@@ -170,7 +170,7 @@ func (w *world) compute(x mempool.Extent) {
 			w.pages[x.Key] = append(w.pages[x.Key], w.page)
 		}
 	}
-	w.p.Computed(w.now, &x, w.pages[x.Key], nil)
+	w.b.Computed(w.now, &x, w.pages[x.Key], nil)
 	w.tiers[kv.TierDevice][x.Key] = x
 	w.sweep()
 }
@@ -178,14 +178,14 @@ func (w *world) compute(x mempool.Extent) {
 // sweep forgets what has left the device with another extent.
 func (w *world) sweep() {
 	for k := range w.tiers[kv.TierDevice] {
-		if !holds(w.p, kv.TierDevice, k) {
+		if !holds(w.b, kv.TierDevice, k) {
 			delete(w.tiers[kv.TierDevice], k)
 		}
 	}
 }
 
 // next takes the moves to begin and checks that each is allowed.
-func (w *world) next() { w.took(w.p.Next(w.now, nil)) }
+func (w *world) next() { w.took(w.b.Next(w.now, nil)) }
 
 func (w *world) took(moves []Move) {
 	for _, m := range moves {
@@ -219,7 +219,7 @@ func (w *world) took(moves []Move) {
 	}
 }
 
-// gone reports whether an extent may have vanished without the policy's knowledge.
+// gone reports whether an extent may have vanished without the book's knowledge.
 func (w *world) gone(m Move) bool { return m.From != kv.TierDevice }
 
 // finish ends a random move in flight.
@@ -242,8 +242,8 @@ func (w *world) finish(faults bool) {
 	}
 	w.flights = slices.Delete(w.flights, i, i+1)
 	err := w.do(m, faults && w.rng.IntN(6) == 0)
-	w.p.Moved(w.now, m.ID, err, time.Duration(1+w.rng.IntN(5))*time.Millisecond)
-	w.p.Moved(w.now, m.ID, err, time.Second) // the second answer must be ignored
+	w.b.Moved(w.now, m.ID, err, time.Duration(1+w.rng.IntN(5))*time.Millisecond)
+	w.b.Moved(w.now, m.ID, err, time.Second) // the second answer must be ignored
 	if x, ok := w.tiers[m.From][m.Extent.Key]; ok && m.Kind == Read && err == nil && w.rng.IntN(2) == 0 {
 		if _, parent := w.tiers[kv.TierDevice][x.Parent]; parent || x.Parent.IsZero() { // it is used
 			w.compute(x)
@@ -271,7 +271,7 @@ func (w *world) do(m Move, fault bool) error {
 			return mempool.ErrDeadline
 		case ok && fault:
 			w.failed[key] = true
-			w.p.Gone(m.From, w.remove(m.From, k))
+			w.b.Gone(m.From, w.remove(m.From, k))
 			return mempool.ErrCorrupt
 		case !ok:
 			w.failed[key] = true
@@ -284,10 +284,10 @@ func (w *world) do(m Move, fault bool) error {
 }
 
 func (w *world) check() {
-	if err := w.p.Check(); err != nil {
+	if err := w.b.Check(); err != nil {
 		w.t.Fatal(err)
 	}
-	for _, c := range w.p.Changes(nil) {
+	for _, c := range w.b.Changes(nil) {
 		if w.told[c.Tier][c.Key] == c.Stored {
 			w.t.Fatalf("%s of %s is told twice", c.Tier, c.Key.Short())
 		}
@@ -301,7 +301,7 @@ func (w *world) check() {
 		}
 	}
 	for t := kv.TierHost; int(t) < kv.Tiers; t++ {
-		if most := w.p.cfg.Tiers[t].MaxMoves; moves[t] > most+2 { // 2 more for drops of orphans
+		if most := w.b.cfg.Tiers[t].MaxMoves; moves[t] > most+2 { // 2 more for drops of orphans
 			w.t.Fatalf("%d moves of %s, at most %d", moves[t], t, most)
 		}
 	}
@@ -334,11 +334,11 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 		c.Tiers[kv.TierShared] = tierOf(40)
 		c.Tiers[kv.TierShared].Kept, c.Tiers[kv.TierShared].FullOnly = true, true
 	}
-	p, err := New(c)
+	b, err := New(c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{t: t, p: p, rng: rng, now: 1000 * time.Second, failed: map[string]bool{}, wants: map[RequestID]int{}, pages: map[mempool.Key][]kv.PageID{}}
+	w := &world{t: t, b: b, rng: rng, now: 1000 * time.Second, failed: map[string]bool{}, wants: map[RequestID]int{}, pages: map[mempool.Key][]kv.PageID{}}
 	for i := range w.tiers {
 		w.tiers[i], w.told[i] = map[mempool.Key]mempool.Extent{}, map[mempool.Key]bool{}
 	}
@@ -347,44 +347,44 @@ func play(t *testing.T, seed uint64, steps int, mode Mode, faults bool) []string
 	}
 	at := rng.IntN(3) // shut down with moves in flight, after they ended, or not at all
 	if at == 0 {
-		p.Shutdown(w.now, w.now+time.Second)
+		b.Shutdown(w.now, w.now+time.Second)
 	}
 	w.drain()
 	for id, want := range w.wants {
-		tokens, waiting := p.Arrived(id)
+		tokens, waiting := b.Arrived(id)
 		if waiting || tokens > want {
 			t.Fatalf("request %d: %d tokens of %d, waiting %v", id, tokens, want, waiting)
 		}
-		p.Forget(id)
+		b.Forget(id)
 	}
 	if at == 1 {
-		p.Shutdown(w.now, w.now+time.Second)
+		b.Shutdown(w.now, w.now+time.Second)
 		w.drain()
 		w.now = w.now + 2*time.Second
 		w.drain()
 	}
-	if p.Busy() {
-		t.Fatal("the policy is busy for ever")
+	if b.Busy() {
+		t.Fatal("the book is busy for ever")
 	}
 	for tier := kv.TierHost; int(tier) < kv.Tiers; tier++ {
 		for k, told := range w.told[tier] {
-			if _, there := w.tiers[tier][k]; there != told || holds(p, tier, k) != there {
-				t.Fatalf("%s has %s: %v, told %v, held %v", tier, k.Short(), there, told, holds(p, tier, k))
+			if _, there := w.tiers[tier][k]; there != told || holds(b, tier, k) != there {
+				t.Fatalf("%s has %s: %v, told %v, held %v", tier, k.Short(), there, told, holds(b, tier, k))
 			}
 		}
 		for k := range w.tiers[tier] {
-			if !holds(p, tier, k) {
-				t.Fatalf("%s has %s and the policy does not know", tier, k.Short())
+			if !holds(b, tier, k) {
+				t.Fatalf("%s has %s and the book does not know", tier, k.Short())
 			}
 		}
-		if held := p.tiers[tier]; held != nil && held.reserved != 0 {
+		if held := b.tiers[tier]; held != nil && held.reserved != 0 {
 			t.Fatalf("%d bytes of %s stay reserved", held.reserved, tier)
 		}
 	}
 	return w.log
 }
 
-func FuzzPolicy(f *testing.F) {
+func FuzzBook(f *testing.F) {
 	for seed := range uint64(60) {
 		f.Add(seed, uint16(400), uint8(seed%3), seed%2 == 0)
 	}

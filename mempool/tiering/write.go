@@ -21,20 +21,20 @@ const (
 // that are missing there, and reserves room for all of them. urgent marks a final write of a
 // shutdown: after Shutdown, write refuses all others. If it does not return queued, it has queued
 // nothing.
-func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) outcome {
-	if int(to) >= kv.Tiers || p.tiers[to] == nil || p.flushing && !urgent {
+func (b *Book) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent bool) outcome {
+	if int(to) >= kv.Tiers || b.tiers[to] == nil || b.flushing && !urgent {
 		return refused
 	}
-	t := p.tiers[to]
+	t := b.tiers[to]
 	var chain []*node // children first
-	for at := k; !at.IsZero() && !p.on(to, at); {
+	for at := k; !at.IsZero() && !b.on(to, at); {
 		if m := t.writing[at]; m != nil && m.canceled {
 			return refused // the canceled write may still be in flight
 		} else if m != nil {
 			break
 		}
-		n := p.nodes[at]
-		if n == nil || t.dropping[at] || !p.on(from, at) || t.FullOnly && len(n.Tokens) < p.cfg.Layout.ExtentTokens() {
+		n := b.nodes[at]
+		if n == nil || t.dropping[at] || !b.on(from, at) || t.FullOnly && len(n.Tokens) < b.cfg.Layout.ExtentTokens() {
 			return refused
 		}
 		chain = append(chain, n)
@@ -43,14 +43,14 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 	if len(chain) == 0 {
 		return queued
 	}
-	if !p.flushing && len(p.writes)+len(chain) > p.cfg.MaxQueue {
+	if !b.flushing && len(b.writes)+len(chain) > b.cfg.MaxQueue {
 		return refused
 	}
 	ns, need := chain[0].Namespace, int64(len(chain))*int64(t.SlotBytes)
 	full := !t.Kept && t.index.Bytes()+t.reserved+need > t.Bytes
 	if full || t.index.NamespaceBytes(ns)+t.spaces[ns]+need > t.NamespaceBytes {
-		if !p.flushing {
-			p.trim(now, to, ns, need)
+		if !b.flushing {
+			b.trim(now, to, ns, need)
 		}
 		if full {
 			return noRoom
@@ -58,31 +58,31 @@ func (p *Policy) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgen
 		return refused
 	}
 	for _, n := range slices.Backward(chain) {
-		m := &move{Move: Move{ID: p.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + p.cfg.Deadline}, size: int64(t.SlotBytes)}
-		if p.flushing {
-			m.Deadline = p.flush
+		m := &move{Move: Move{ID: b.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + b.cfg.Deadline}, size: int64(t.SlotBytes)}
+		if b.flushing {
+			m.Deadline = b.flush
 		}
 		t.writing[n.Key] = m
 		t.children[n.Parent] = append(t.children[n.Parent], m)
 		t.reserved += m.size
 		t.spaces[ns] += m.size
 		if from != kv.TierDevice {
-			p.tiers[from].index.Pin(n.Key)
+			b.tiers[from].index.Pin(n.Key)
 		}
-		p.writes = append(p.writes, m)
+		b.writes = append(b.writes, m)
 	}
 	return queued
 }
 
-func (p *Policy) next() MoveID {
-	p.moves++
-	return p.moves
+func (b *Book) next() MoveID {
+	b.moves++
+	return b.moves
 }
 
 // unwrite removes a write, which has ended or is given up, from the state of its tiers, and frees its
 // reserved room.
-func (p *Policy) unwrite(m *move) {
-	t := p.tiers[m.To]
+func (b *Book) unwrite(m *move) {
+	t := b.tiers[m.To]
 	delete(t.writing, m.Extent.Key)
 	rest := slices.DeleteFunc(t.children[m.Extent.Parent], func(o *move) bool { return o == m })
 	if t.children[m.Extent.Parent] = rest; len(rest) == 0 {
@@ -93,8 +93,8 @@ func (p *Policy) unwrite(m *move) {
 		delete(t.spaces, m.Extent.Namespace)
 	}
 	if m.From != kv.TierDevice {
-		p.tiers[m.From].index.Unpin(m.Extent.Key)
-		delete(p.tiers[m.From].sinking, m.Extent.Key)
+		b.tiers[m.From].index.Unpin(m.Extent.Key)
+		delete(b.tiers[m.From].sinking, m.Extent.Key)
 	}
 }
 
@@ -109,15 +109,15 @@ const (
 
 // turn decides about a queued write. It may begin when its parent is in the tier or the parent's
 // write has begun.
-func (p *Policy) turn(m *move) turn {
-	from, to, x := p.tiers[m.From], p.tiers[m.To], &m.Extent
+func (b *Book) turn(m *move) turn {
+	from, to, x := b.tiers[m.From], b.tiers[m.To], &m.Extent
 	parent := to.writing[x.Parent]
 	switch {
 	case m.canceled || !from.index.Has(x.Key):
 		return dead
-	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && (parent == nil || parent.canceled):
+	case !x.Parent.IsZero() && !b.on(m.To, x.Parent) && (parent == nil || parent.canceled):
 		return dead
-	case !x.Parent.IsZero() && !p.on(m.To, x.Parent) && !parent.begun:
+	case !x.Parent.IsZero() && !b.on(m.To, x.Parent) && !parent.begun:
 		return waits
 	}
 	return goes
@@ -126,10 +126,10 @@ func (p *Policy) turn(m *move) turn {
 // full reports whether the limits on moves prevent a write like m from beginning. Writes between
 // lower tiers get half of the write moves; the rest is for the device, which may evict at any
 // time.
-func (p *Policy) full(m *move) bool {
-	from, to := p.tiers[m.From], p.tiers[m.To]
+func (b *Book) full(m *move) bool {
+	from, to := b.tiers[m.From], b.tiers[m.To]
 	most := to.most()
-	if m.From != kv.TierDevice && !p.flushing {
+	if m.From != kv.TierDevice && !b.flushing {
 		most = (most + 1) / 2
 	}
 	return to.moves >= to.MaxMoves || to.kinds[Write] >= most || m.From != kv.TierDevice && from.moves >= from.MaxMoves
@@ -139,21 +139,21 @@ func (p *Policy) full(m *move) bool {
 // bytes is within NamespaceBytes, and then, if the tier with need more bytes is above High, until
 // it is at Low. Extents that are already leaving count as gone. trim may stop earlier, when dropOne
 // finds nothing to drop or the tier has no free move.
-func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64) {
-	t := p.tiers[of]
+func (b *Book) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64) {
+	t := b.tiers[of]
 	if t.Kept {
 		return
 	}
 	held := t.index.Bytes() + t.reserved + need
 	over := t.index.NamespaceBytes(ns) + t.spaces[ns] + need - t.NamespaceBytes - leaving(t, &ns)
-	for over > 0 && dropOne(p, now, of, &ns) {
+	for over > 0 && dropOne(b, now, of, &ns) {
 		over -= int64(t.SlotBytes)
 	}
 	held -= leaving(t, nil)
 	if float64(held) <= t.High*float64(t.Bytes) {
 		return
 	}
-	for float64(held) > t.Low*float64(t.Bytes) && dropOne(p, now, of, nil) {
+	for float64(held) > t.Low*float64(t.Bytes) && dropOne(b, now, of, nil) {
 		held -= int64(t.SlotBytes)
 	}
 }
@@ -161,13 +161,13 @@ func (p *Policy) trim(now time.Duration, of kv.Tier, ns kv.Namespace, need int64
 // crowded handles a store that is full although its tier is below its quota, as on a disk without
 // room. Unless extents are leaving the tier already, it begins drops until the tier is at Low of what
 // it held, so that later writes find room.
-func (p *Policy) crowded(now time.Duration, of kv.Tier) {
-	t := p.tiers[of]
-	if t.Kept || p.flushing || leaving(t, nil) > 0 {
+func (b *Book) crowded(now time.Duration, of kv.Tier) {
+	t := b.tiers[of]
+	if t.Kept || b.flushing || leaving(t, nil) > 0 {
 		return
 	}
 	held := t.index.Bytes()
-	for low := t.Low * float64(held); float64(held) > low && dropOne(p, now, of, nil); {
+	for low := t.Low * float64(held); float64(held) > low && dropOne(b, now, of, nil); {
 		held -= int64(t.SlotBytes)
 	}
 }
@@ -198,8 +198,8 @@ const lookAhead = 8
 // nil. If the leaf should sink, it queues the leaf's write to the tier below instead; the drop
 // follows that write. A leaf whose child is on its way to the tier can't be dropped: dropOne makes it
 // the most recently used and tries the next. It returns false if it began or queued nothing.
-func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
-	t := p.tiers[of]
+func dropOne(b *Book, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
+	t := b.tiers[of]
 	if t.moves >= t.MaxMoves {
 		return false
 	}
@@ -212,38 +212,38 @@ func dropOne(p *Policy, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 			t.index.Touch(k)
 			continue
 		}
-		if sinks(p, of, k) {
-			return sink(p, now, of, k)
+		if sinks(b, of, k) {
+			return sink(b, now, of, k)
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)
 		t.dropping[k] = true
-		p.begin(p.drop(of, &x))
+		b.begin(b.drop(of, &x))
 		return true
 	}
 	return false
 }
 
 // drop returns a new move that drops an extent.
-func (p *Policy) drop(of kv.Tier, x *mempool.Extent) *move {
-	return &move{Move: Move{ID: p.next(), Kind: Drop, From: of, To: of, Extent: *x}}
+func (b *Book) drop(of kv.Tier, x *mempool.Extent) *move {
+	return &move{Move: Move{ID: b.next(), Kind: Drop, From: of, To: of, Extent: *x}}
 }
 
 // begin counts a move as in flight and hands it to Next.
-func (p *Policy) begin(m *move) {
+func (b *Book) begin(m *move) {
 	m.begun = true
-	p.flights[m.ID] = m
-	p.tiers[m.From].moves++
+	b.flights[m.ID] = m
+	b.tiers[m.From].moves++
 	switch m.Kind {
 	case Write:
 		if m.From == kv.TierDevice {
-			p.Device.reads(m, p.nodes[m.Extent.Key])
+			b.Device.reads(m, b.nodes[m.Extent.Key])
 		}
-		p.tiers[m.To].moves++
-		p.tiers[m.To].kinds[Write]++
+		b.tiers[m.To].moves++
+		b.tiers[m.To].kinds[Write]++
 	case Read:
-		p.tiers[m.From].kinds[Read]++
-		m.stalls = p.tiers[m.From].stalls
+		b.tiers[m.From].kinds[Read]++
+		m.stalls = b.tiers[m.From].stalls
 	}
-	p.out = append(p.out, m.Move)
+	b.out = append(b.out, m.Move)
 }
