@@ -59,10 +59,10 @@ type Book struct {
 	nodes    map[mempool.Key]*node
 	Device   Device
 	ghosts   ghosts
-	reads    []*move // queued
-	writes   []*move // queued, parents before children
-	drops    []*move // queued, children before parents
-	flights  map[MoveID]*move
+	reads    []*entry // queued
+	writes   []*entry // queued, parents before children
+	drops    []*entry // queued, children before parents
+	flights  map[MoveID]*entry
 	out      []Move // begun, to be returned by Next
 	changes  []Change
 	wants    map[RequestID]*want
@@ -78,21 +78,21 @@ type Book struct {
 type tier struct {
 	TierConfig
 	index    *mempool.Index
-	reserved int64                   // bytes of writes to it that are queued or in flight
-	spaces   map[kv.Namespace]int64  // reserved, by namespace
-	moves    int                     // in flight, to it and from it
-	kinds    [Drop]int               // in flight: writes to it and reads from it
-	writing  map[mempool.Key]*move   // writes to it, queued or in flight
-	children map[mempool.Key][]*move // writing, by parent
-	reading  map[mempool.Key]*move   // reads from it, queued or in flight
-	dropping map[mempool.Key]bool    // drops from it, queued or in flight
-	sinking  map[mempool.Key]bool    // extents being written to the tier below, to be dropped then
-	orphans  map[mempool.Key]int     // by parent: drops of extents that the store has but not the index
-	speed    estimate                // seconds to read a byte
-	bytes    sum                     // bytes read since the last measurement of speed
-	readAt   time.Duration           // end of the latest read
-	misses   int                     // late reads since the last one in time
-	stalls   int                     // late reads that began after the one before them was late
+	reserved int64                    // bytes of writes to it that are queued or in flight
+	spaces   map[kv.Namespace]int64   // reserved, by namespace
+	moves    int                      // in flight, to it and from it
+	kinds    [Drop]int                // in flight: writes to it and reads from it
+	writing  map[mempool.Key]*entry   // writes to it, queued or in flight
+	children map[mempool.Key][]*entry // writing, by parent
+	reading  map[mempool.Key]*entry   // reads from it, queued or in flight
+	dropping map[mempool.Key]bool     // drops from it, queued or in flight
+	sinking  map[mempool.Key]bool     // extents being written to the tier below, to be dropped then
+	orphans  map[mempool.Key]int      // by parent: drops of extents that the store has but not the index
+	speed    estimate                 // seconds to read a byte
+	bytes    sum                      // bytes read since the last measurement of speed
+	readAt   time.Duration            // end of the latest read
+	misses   int                      // late reads since the last one in time
+	stalls   int                      // late reads that began after the one before them was late
 	stats    Stats
 }
 
@@ -109,8 +109,8 @@ type node struct {
 	leaving bool // scratch of Evict: it is in the list
 }
 
-// move is a Move with its state.
-type move struct {
+// entry is a move in the book, with its state.
+type entry struct {
 	Move
 	begun    bool
 	canceled bool
@@ -131,11 +131,11 @@ func New(c Config) (*Book, error) {
 	if c.TokenSeconds > 0 {
 		c.TokenGuess = c.TokenSeconds
 	}
-	b := &Book{cfg: c, nodes: map[mempool.Key]*node{}, Device: newDevice(), flights: map[MoveID]*move{}, wants: map[RequestID]*want{}, cost: estimate{guess: c.TokenGuess}}
+	b := &Book{cfg: c, nodes: map[mempool.Key]*node{}, Device: newDevice(), flights: map[MoveID]*entry{}, wants: map[RequestID]*want{}, cost: estimate{guess: c.TokenGuess}}
 	for i := range b.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			b.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
-				writing: map[mempool.Key]*move{}, children: map[mempool.Key][]*move{}, reading: map[mempool.Key]*move{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, speed: estimate{guess: 1 / max(c.Tiers[i].Bandwidth, 1)}}
+				writing: map[mempool.Key]*entry{}, children: map[mempool.Key][]*entry{}, reading: map[mempool.Key]*entry{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, speed: estimate{guess: 1 / max(c.Tiers[i].Bandwidth, 1)}}
 		}
 	}
 	return b, nil

@@ -89,7 +89,7 @@ func sink(b *Book, now time.Duration, of kv.Tier, k mempool.Key) bool {
 // parent of the topmost one must be in the tier, or its write must have begun.
 func hasten(b *Book, now time.Duration, to kv.Tier, k mempool.Key) bool {
 	t := b.tiers[to]
-	var chain []*move // children first
+	var chain []*entry // children first
 	for at := k; ; {
 		m := t.writing[at]
 		if m == nil || m.begun {
@@ -111,7 +111,7 @@ func hasten(b *Book, now time.Duration, to kv.Tier, k mempool.Key) bool {
 		m.Deadline = now + b.cfg.Deadline
 		b.begin(m)
 	}
-	b.writes = slices.DeleteFunc(b.writes, func(m *move) bool { return m.begun })
+	b.writes = slices.DeleteFunc(b.writes, func(m *entry) bool { return m.begun })
 	return true
 }
 

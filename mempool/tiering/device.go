@@ -110,7 +110,7 @@ func (b *Book) Evict(now time.Duration, pages []kv.PageID, to Fate) bool {
 }
 
 // reads notes that move m, which begins, reads the device's pages of its extent.
-func (d *Device) reads(m *move, n *node) {
+func (d *Device) reads(m *entry, n *node) {
 	m.Pages = n.pages
 	n.named = len(n.hashes) > 0
 	d.copying[m.ID] = m.Pages

@@ -75,7 +75,7 @@ func discardMoves(b *Book, of kv.Tier, k mempool.Key) {
 
 // cancel gives a move up. If it has begun, cancel emits a Cancel, and Moved must still answer the move;
 // otherwise Next takes it out of its queue.
-func (b *Book) cancel(m *move) {
+func (b *Book) cancel(m *entry) {
 	switch {
 	case m.canceled:
 		return
@@ -88,8 +88,8 @@ func (b *Book) cancel(m *move) {
 }
 
 // inFlight returns the moves in flight in ascending order of their numbers.
-func inFlight(b *Book) []*move {
-	return slices.SortedFunc(maps.Values(b.flights), func(a, b *move) int { return cmp.Compare(a.ID, b.ID) })
+func inFlight(b *Book) []*entry {
+	return slices.SortedFunc(maps.Values(b.flights), func(a, b *entry) int { return cmp.Compare(a.ID, b.ID) })
 }
 
 // Clear discards everything, for example after new weights were loaded. The extents of Kept

@@ -103,7 +103,7 @@ func (t *tier) measure(now time.Duration, l *mempool.Layout, bytes int, took tim
 // late records that read m missed its deadline: it doubles the estimated time per byte. It does
 // nothing if m began before the latest read that counted: reads that are late together have one cause,
 // often a machine that stalls, and eight of them would make a tier look 256 times slower at once.
-func (t *tier) late(now time.Duration, m *move) {
+func (t *tier) late(now time.Duration, m *entry) {
 	if m.stalls < t.stalls {
 		return
 	}

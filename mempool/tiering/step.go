@@ -86,7 +86,7 @@ func nextReads(b *Book, now time.Duration) {
 // nextWrites begins queued writes, parents first, and gives up those that turn finds dead.
 func nextWrites(b *Book, now time.Duration) {
 	kept := b.writes[:0]
-	var lost []*move
+	var lost []*entry
 	for _, m := range b.writes {
 		if b.full(m) {
 			kept = append(kept, m)
@@ -154,7 +154,7 @@ func (b *Book) Moved(now time.Duration, id MoveID, err error, took time.Duration
 
 // wrote handles the end of a write. It does not repeat a failed write. After a successful write to
 // host memory, it may queue writes of the extent to the tiers below.
-func (b *Book) wrote(now time.Duration, m *move, err error) {
+func (b *Book) wrote(now time.Duration, m *entry, err error) {
 	b.unwrite(m)
 	x := &m.Extent
 	switch {
@@ -205,7 +205,7 @@ func replaced(b *Book, of kv.Tier, x *mempool.Extent) {
 // read handles the end of a read. After a deadline, a cancellation, ErrBusy, ErrClosed or ErrCopy
 // the extent is still in the tier. After any other error it and its descendants are removed from
 // the index.
-func (b *Book) read(now time.Duration, m *move, err error, took time.Duration) {
+func (b *Book) read(now time.Duration, m *entry, err error, took time.Duration) {
 	b.unread(m)
 	t := b.tiers[m.From]
 	switch {
@@ -223,7 +223,7 @@ func (b *Book) read(now time.Duration, m *move, err error, took time.Duration) {
 }
 
 // dropped handles the end of a drop. The extent leaves the index even if the drop failed.
-func (b *Book) dropped(m *move) {
+func (b *Book) dropped(m *entry) {
 	t := b.tiers[m.From]
 	delete(t.dropping, m.Extent.Key)
 	if m.orphan {

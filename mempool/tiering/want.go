@@ -16,7 +16,7 @@ type want struct {
 
 // part is an extent that a request waits for.
 type part struct {
-	move   *move // nil once the read has been answered
+	move   *entry // nil once the read has been answered
 	tokens int
 	here   bool // the read succeeded
 }
@@ -189,12 +189,12 @@ func (b *Book) worth(now time.Duration, all []source, have int) []source {
 
 // readOf returns the move that reads a source: one that is queued or in flight for the same
 // tokens, or a new one.
-func readOf(b *Book, now time.Duration, s *source) *move {
+func readOf(b *Book, now time.Duration, s *source) *entry {
 	t, k := b.tiers[s.tier], s.extent.Key
 	if m := t.reading[k]; m != nil && !m.canceled && len(m.Extent.Tokens) == len(s.extent.Tokens) {
 		return m
 	}
-	m := &move{Move: Move{ID: b.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + patience(b, s)}, early: s.early}
+	m := &entry{Move: Move{ID: b.next(), Kind: Read, From: s.tier, To: kv.TierDevice, Extent: s.extent.Clone(), Deadline: now + patience(b, s)}, early: s.early}
 	if !m.early {
 		t.index.Pin(k)
 	}
@@ -227,7 +227,7 @@ func patience(b *Book, s *source) time.Duration {
 const unknownCompute = 2.0
 
 // unread removes a read, which has ended or is given up, from its tier's state and unpins its extent.
-func (b *Book) unread(m *move) {
+func (b *Book) unread(m *entry) {
 	t := b.tiers[m.From]
 	if !m.early {
 		t.index.Unpin(m.Extent.Key)
@@ -251,7 +251,7 @@ func written(b *Book, of kv.Tier, k mempool.Key) {
 
 // answer records for the requests that wait for read m whether it succeeded (ok). If it failed, such
 // a request keeps its parts before m and abandons those after it.
-func (b *Book) answer(m *move, ok bool) {
+func (b *Book) answer(m *entry, ok bool) {
 	for _, w := range m.waiters {
 		i := slices.IndexFunc(w.parts, func(x part) bool { return x.move == m })
 		if i < 0 {

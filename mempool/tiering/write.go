@@ -58,7 +58,7 @@ func (b *Book) write(now time.Duration, k mempool.Key, from, to kv.Tier, urgent 
 		return refused
 	}
 	for _, n := range slices.Backward(chain) {
-		m := &move{Move: Move{ID: b.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + b.cfg.Deadline}, size: int64(t.SlotBytes)}
+		m := &entry{Move: Move{ID: b.next(), Kind: Write, From: from, To: to, Extent: n.Extent, Deadline: now + b.cfg.Deadline}, size: int64(t.SlotBytes)}
 		if b.flushing {
 			m.Deadline = b.flush
 		}
@@ -81,10 +81,10 @@ func (b *Book) next() MoveID {
 
 // unwrite removes a write, which has ended or is given up, from the state of its tiers, and frees its
 // reserved room.
-func (b *Book) unwrite(m *move) {
+func (b *Book) unwrite(m *entry) {
 	t := b.tiers[m.To]
 	delete(t.writing, m.Extent.Key)
-	rest := slices.DeleteFunc(t.children[m.Extent.Parent], func(o *move) bool { return o == m })
+	rest := slices.DeleteFunc(t.children[m.Extent.Parent], func(o *entry) bool { return o == m })
 	if t.children[m.Extent.Parent] = rest; len(rest) == 0 {
 		delete(t.children, m.Extent.Parent)
 	}
@@ -109,7 +109,7 @@ const (
 
 // turn decides about a queued write. It may begin when its parent is in the tier or the parent's
 // write has begun.
-func (b *Book) turn(m *move) turn {
+func (b *Book) turn(m *entry) turn {
 	from, to, x := b.tiers[m.From], b.tiers[m.To], &m.Extent
 	parent := to.writing[x.Parent]
 	switch {
@@ -126,7 +126,7 @@ func (b *Book) turn(m *move) turn {
 // full reports whether the limits on moves prevent a write like m from beginning. Writes between
 // lower tiers get half of the write moves; the rest is for the device, which may evict at any
 // time.
-func (b *Book) full(m *move) bool {
+func (b *Book) full(m *entry) bool {
 	from, to := b.tiers[m.From], b.tiers[m.To]
 	most := to.most()
 	if m.From != kv.TierDevice && !b.flushing {
@@ -225,12 +225,12 @@ func dropOne(b *Book, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 }
 
 // drop returns a new move that drops an extent.
-func (b *Book) drop(of kv.Tier, x *mempool.Extent) *move {
-	return &move{Move: Move{ID: b.next(), Kind: Drop, From: of, To: of, Extent: *x}}
+func (b *Book) drop(of kv.Tier, x *mempool.Extent) *entry {
+	return &entry{Move: Move{ID: b.next(), Kind: Drop, From: of, To: of, Extent: *x}}
 }
 
 // begin counts a move as in flight and hands it to Next.
-func (b *Book) begin(m *move) {
+func (b *Book) begin(m *entry) {
 	m.begun = true
 	b.flights[m.ID] = m
 	b.tiers[m.From].moves++
