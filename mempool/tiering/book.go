@@ -86,7 +86,7 @@ type tier struct {
 	children map[mempool.Key][]*entry // writing, by parent
 	reading  map[mempool.Key]*entry   // reads from it, queued or in flight
 	dropping map[mempool.Key]bool     // drops from it, queued or in flight
-	sinking  map[mempool.Key]bool     // extents being written to the tier below, to be dropped then
+	demoting map[mempool.Key]bool     // extents being written to the tier below, to be dropped then
 	orphans  map[mempool.Key]int      // by parent: drops of extents that the store has but not the index
 	speed    estimate                 // seconds to read a byte
 	bytes    sum                      // bytes read since the last measurement of speed
@@ -105,7 +105,7 @@ type node struct {
 	uses    int
 	idle    bool // its conversation is idle, see Idle
 	offered bool // Offer has handled it since its last use; it is then pinned in the device's index
-	sunk    bool // a tier has tried to sink it since its last use
+	demoted bool // a lower tier has tried to demote it since its last use
 	leaving bool // scratch of Evict: it is in the list
 }
 
@@ -135,7 +135,7 @@ func New(c Config) (*Book, error) {
 	for i := range b.tiers {
 		if i == int(kv.TierDevice) || c.Tiers[i].Bytes > 0 {
 			b.tiers[i] = &tier{TierConfig: c.Tiers[i], index: mempool.NewIndex(c.Layout), spaces: map[kv.Namespace]int64{},
-				writing: map[mempool.Key]*entry{}, children: map[mempool.Key][]*entry{}, reading: map[mempool.Key]*entry{}, dropping: map[mempool.Key]bool{}, sinking: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, speed: estimate{guess: 1 / max(c.Tiers[i].Bandwidth, 1)}}
+				writing: map[mempool.Key]*entry{}, children: map[mempool.Key][]*entry{}, reading: map[mempool.Key]*entry{}, dropping: map[mempool.Key]bool{}, demoting: map[mempool.Key]bool{}, orphans: map[mempool.Key]int{}, speed: estimate{guess: 1 / max(c.Tiers[i].Bandwidth, 1)}}
 		}
 	}
 	return b, nil
@@ -179,7 +179,7 @@ func (b *Book) Used(now time.Duration, k mempool.Key) {
 		return
 	}
 	n.uses++
-	n.sunk = false
+	n.demoted = false
 	reoffer(b, n)
 	for _, t := range b.tiers {
 		if t != nil {

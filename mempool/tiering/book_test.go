@@ -133,9 +133,9 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// TestSink checks that full host memory writes extents to disk before dropping them, and that it
+// TestDemoteBetweenTiers checks that full host memory writes extents to disk before dropping them, and that it
 // drops them after one failed write, too.
-func TestSink(t *testing.T) {
+func TestDemoteBetweenTiers(t *testing.T) {
 	now := time.Duration(0)
 	for _, failed := range []error{nil, mempool.ErrFull} {
 		c := Config{}

@@ -58,26 +58,26 @@ func (t *tier) spare(ns kv.Namespace) bool {
 	return !t.Kept && has(t.index.Bytes()+t.reserved, t.Bytes) && has(t.index.NamespaceBytes(ns)+t.spaces[ns], t.NamespaceBytes)
 }
 
-// sinks reports whether an extent that a tier below the device would drop should first be
+// demotes reports whether an extent that a tier below the device would drop should first be
 // written to the next lower tier. That is tried only once after each use of the extent.
-func sinks(b *Book, of kv.Tier, k mempool.Key) bool {
+func demotes(b *Book, of kv.Tier, k mempool.Key) bool {
 	n, to := b.nodes[k], b.below(of)
-	return n != nil && int(to) < kv.Tiers && !n.sunk && !b.flushing && b.tiers[to].writing[k] == nil && !b.on(to, k) &&
+	return n != nil && int(to) < kv.Tiers && !n.demoted && !b.flushing && b.tiers[to].writing[k] == nil && !b.on(to, k) &&
 		b.serves(n, to) && !covered(b, to, &n.Extent)
 }
 
-// sink queues a write of extent k of tier of to the next lower tier, after which the extent is
+// demoteFrom queues a write of extent k of tier of to the next lower tier, after which the extent is
 // dropped from tier of. It returns false and does nothing while half of the queue is taken;
 // otherwise it returns true. If the write is refused, the extent counts as lost, and a later
 // dropOne drops it.
-func sink(b *Book, now time.Duration, of kv.Tier, k mempool.Key) bool {
+func demoteFrom(b *Book, now time.Duration, of kv.Tier, k mempool.Key) bool {
 	if len(b.writes) >= b.cfg.MaxQueue/2 {
 		return false
 	}
 	to := b.below(of)
-	b.nodes[k].sunk = true
+	b.nodes[k].demoted = true
 	if b.write(now, k, of, to, false); b.tiers[to].writing[k] != nil {
-		b.tiers[of].sinking[k] = true
+		b.tiers[of].demoting[k] = true
 	} else {
 		b.tiers[to].stats.Lost++
 	}

@@ -94,7 +94,7 @@ func (b *Book) unwrite(m *entry) {
 	}
 	if m.From != kv.TierDevice {
 		b.tiers[m.From].index.Unpin(m.Extent.Key)
-		delete(b.tiers[m.From].sinking, m.Extent.Key)
+		delete(b.tiers[m.From].demoting, m.Extent.Key)
 	}
 }
 
@@ -176,9 +176,9 @@ func (b *Book) crowded(now time.Duration, of kv.Tier) {
 // written to the tier below; of one namespace, or of all if ns is nil.
 func leaving(t *tier, ns *kv.Namespace) (bytes int64) {
 	if ns == nil {
-		return int64(len(t.dropping)+len(t.sinking)) * int64(t.SlotBytes)
+		return int64(len(t.dropping)+len(t.demoting)) * int64(t.SlotBytes)
 	}
-	for _, keys := range [...]map[mempool.Key]bool{t.dropping, t.sinking} {
+	for _, keys := range [...]map[mempool.Key]bool{t.dropping, t.demoting} {
 		for k := range keys { // a sum, in any order
 			if x, ok := t.index.Extent(k); ok && x.Namespace == *ns {
 				bytes += int64(t.SlotBytes)
@@ -195,7 +195,7 @@ func (t *tier) awaited(k mempool.Key) bool { return len(t.children[k]) > 0 }
 const lookAhead = 8
 
 // dropOne begins to drop the least recently used leaf of tier of, in namespace ns or in all if ns is
-// nil. If the leaf should sink, it queues the leaf's write to the tier below instead; the drop
+// nil. If the leaf should be demoted, it queues the leaf's write to the tier below instead; the drop
 // follows that write. A leaf whose child is on its way to the tier can't be dropped: dropOne makes it
 // the most recently used and tries the next. It returns false if it began or queued nothing.
 func dropOne(b *Book, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
@@ -212,8 +212,8 @@ func dropOne(b *Book, now time.Duration, of kv.Tier, ns *kv.Namespace) bool {
 			t.index.Touch(k)
 			continue
 		}
-		if sinks(b, of, k) {
-			return sink(b, now, of, k)
+		if demotes(b, of, k) {
+			return demoteFrom(b, now, of, k)
 		}
 		x, _ := t.index.Extent(k)
 		t.index.Pin(k)
