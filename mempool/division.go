@@ -34,12 +34,12 @@ type Division struct {
 
 // member is an owner's account.
 type member struct {
-	joined  bool
-	held    int  // pages granted to the owner
-	owed    int  // pages that notices told the owner to return and that it has not returned
-	need    int  // pages within its share that the owner asked for and did not get
-	refused bool // Ask returned that no page is free: the owner waits for an Offer
-	offered bool // a notice offered pages, and the owner has not answered
+	joined   bool
+	held     int  // pages granted to the owner
+	recalled int  // pages that notices told the owner to return and that it has not returned
+	need     int  // pages within its share that the owner asked for and did not get
+	refused  bool // Ask returned that no page is free: the owner waits for an Offer
+	offered  bool // a notice offered pages, and the owner has not answered
 }
 
 // Notice tells an owner to return pages, or offers it free pages. The owner must answer
@@ -149,7 +149,7 @@ func (d *Division) Give(o Owner, pages []kv.PageID) {
 	d.pool.Return(pages)
 	m := &d.members[o]
 	m.held -= len(pages)
-	m.owed = max(0, m.owed-len(pages))
+	m.recalled = max(0, m.recalled-len(pages))
 	d.settle()
 }
 
@@ -159,13 +159,13 @@ func (d *Division) Give(o Owner, pages []kv.PageID) {
 func (d *Division) settle() {
 	short := -d.pool.FreePages()
 	for i := range d.members {
-		short += d.members[i].need - d.members[i].owed
+		short += d.members[i].need - d.members[i].recalled
 	}
 	for short > 0 {
 		most, excess := 0, 0 // the owner with most beyond its share
 		for i := range d.members {
 			m := &d.members[i]
-			if e := m.held - m.owed - d.SharePages(); e > excess {
+			if e := m.held - m.recalled - d.SharePages(); e > excess {
 				most, excess = i, e
 			}
 		}
@@ -173,7 +173,7 @@ func (d *Division) settle() {
 			break // no owner has more than its share, beyond the pages already recalled
 		}
 		n := min(short, excess)
-		d.members[most].owed += n
+		d.members[most].recalled += n
 		d.news = append(d.news, Notice{Owner: Owner(most), Recall: n})
 		short -= n
 	}

@@ -90,7 +90,7 @@ func (x *prefixes) vouch(q *sequence) {
 // purge removes the distrusted nodes that no request holds, and frees their pages.
 func (x *prefixes) purge() {
 	if x.cache != nil && x.cache.Distrusted() > 0 {
-		x.room.takeBack(x.cache.Purge(x.room.freed[:0]), tiering.Discarded)
+		x.room.reclaimAs(x.cache.Purge(x.room.freed[:0]), tiering.Discarded)
 	}
 }
 

@@ -172,7 +172,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 // output tokens already when it gets a slot again.
 func (q *sequence) bindOf() engine.SlotBind {
 	bind := engine.SlotBind{Slot: q.table.slot, Sampling: q.req.Sampling, Pages: q.table.pages}
-	q.table.given = len(q.table.pages)
+	q.table.sent = len(q.table.pages)
 	bind.Sampling.Seed = engine.BranchSeed(bind.Sampling.Seed, q.sample)
 	if q.req.Sampling.Penalised() {
 		bind.Prompt, bind.Output = q.tokens[:q.prompt], q.tokens[q.prompt:]

@@ -22,7 +22,7 @@ func TestExplainForetells(t *testing.T) {
 		if seed%3 == 2 {
 			tiers.TokenGuess, tiers.Tiers[kv.TierHost].Bandwidth, tiers.Tiers[kv.TierDisk].Bandwidth = 1e-9, 1, 1
 		}
-		h := newShelf(t, tiers, 24, 2) // room for a prompt and a page to copy with all pages before it
+		h := newTierRig(t, tiers, 24, 2) // room for a prompt and a page to copy with all pages before it
 		var before Metrics
 		for id := RequestID(1); id < 60; id++ {
 			prompt := seq(0, 1+rng.IntN(130))
@@ -63,7 +63,7 @@ func TestExplainForetells(t *testing.T) {
 
 // TestExplanation checks the words.
 func TestExplanation(t *testing.T) {
-	explain := func(h *shelf, want string, req Request) {
+	explain := func(h *tierRig, want string, req Request) {
 		t.Helper()
 		e, err := h.s.Explain(h.now, &req)
 		if err != nil {
@@ -75,7 +75,7 @@ func TestExplanation(t *testing.T) {
 	}
 	tiers := tiering.Config{TokenGuess: 1}
 	tiers.Tiers[kv.TierHost].Bytes = 3
-	h := newShelf(t, tiers, 8, 1)
+	h := newTierRig(t, tiers, 8, 1)
 	h.s.info.Capabilities.PromptLogprobs = true
 	explain(h, "None of the 40 prompt tokens is cached. The match on the device ends at token 0: the next page was never stored, or so long ago that its removal is forgotten. "+
 		"A request would compute 40 of its 40 tokens.", Request{Prompt: seq(0, 40)})
@@ -104,7 +104,7 @@ func TestExplanation(t *testing.T) {
 // TestExplainRefuses checks that Explain refuses the prompts that Add refuses, and works on no
 // cache.
 func TestExplainRefuses(t *testing.T) {
-	h := newShelf(t, tiering.Config{}, 8, 1)
+	h := newTierRig(t, tiering.Config{}, 8, 1)
 	for _, req := range []Request{{}, {Prompt: seq(0, 5000)}, {Prompt: []kv.Token{1 << 30}}, {Prompt: seq(0, 4), PublicTokens: -1}, {Prompt: seq(0, 4), Media: []kv.Media{{At: 3, Tokens: 2}}}} {
 		_, err := h.s.Explain(0, &req)
 		if added := h.s.Add(0, req); err == nil || added == nil || err.Error() != added.Error() {

@@ -26,7 +26,7 @@ type fetches struct {
 	running  *runningSet
 
 	waiting []*sequence      // with a fetch in progress, in the order in which they began
-	keepers []*sequence      // in the queue again, with a pin on the prefix that they have fetched
+	pinning []*sequence      // in the queue again, with a pin on the prefix that they have fetched
 	begun   uint64           // fetches since New
 	hits    [kv.Tiers]uint64 // prompt tokens at first admission, by the tier that they came from
 }
@@ -292,7 +292,7 @@ func (fs *fetches) goOn(q *sequence) {
 	fs.letGo(q)
 	fs.queue.release(q, q.fetch.adopted, true)
 	if q.fetch.pin != radixcache.Root {
-		fs.keepers = append(fs.keepers, q)
+		fs.pinning = append(fs.pinning, q)
 	}
 	if fs.queue.ranksByCache(q) {
 		fs.queue.lookup(q)
@@ -434,8 +434,8 @@ func (fs *fetches) unpin(q *sequence) {
 		q.fetch.pin = radixcache.Root
 		fs.room.keepQuotas()
 	}
-	if i := slices.Index(fs.keepers, q); i >= 0 {
-		fs.keepers = slices.Delete(fs.keepers, i, i+1)
+	if i := slices.Index(fs.pinning, q); i >= 0 {
+		fs.pinning = slices.Delete(fs.pinning, i, i+1)
 	}
 }
 
@@ -458,8 +458,8 @@ func (fs *fetches) stop() {
 	for len(fs.waiting) > 0 {
 		fs.goOn(fs.waiting[0])
 	}
-	for len(fs.keepers) > 0 {
-		fs.unpin(fs.keepers[0])
+	for len(fs.pinning) > 0 {
+		fs.unpin(fs.pinning[0])
 	}
 }
 

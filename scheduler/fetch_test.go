@@ -14,9 +14,9 @@ import (
 	"github.com/coppice-llm/coppice/mempool/tiering"
 )
 
-// shelf is a scheduler with a host tier whose writes end at once, on a backend that always
+// tierRig is a scheduler with a host tier whose writes end at once, on a backend that always
 // samples token 7.
-type shelf struct {
+type tierRig struct {
 	t     *testing.T
 	s     *Scheduler
 	now   time.Duration
@@ -26,7 +26,7 @@ type shelf struct {
 	held  []tiering.MoveID
 }
 
-func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf {
+func newTierRig(t *testing.T, tiers tiering.Config, pages, extentPages int) *tierRig {
 	t.Helper()
 	info := engine.Info{Name: "null", Vocab: 128, MaxPositions: 4096, PageTokens: 16, PageBytes: 1024, NumPages: pages,
 		MaxSlots: 4, MaxRows: 4, MaxTokens: 512, MaxInflight: 1}
@@ -46,10 +46,10 @@ func newShelf(t *testing.T, tiers tiering.Config, pages, extentPages int) *shelf
 		all[i] = kv.PageID(i)
 	}
 	s.Grant(all, 0)
-	return &shelf{t: t, s: s}
+	return &tierRig{t: t, s: s}
 }
 
-func (h *shelf) add(id RequestID, prompt []kv.Token, maxTokens int) {
+func (h *tierRig) add(id RequestID, prompt []kv.Token, maxTokens int) {
 	h.t.Helper()
 	if err := h.s.Add(h.now, Request{ID: id, Prompt: prompt, MaxTokens: maxTokens}); err != nil {
 		h.t.Fatal(err)
@@ -57,7 +57,7 @@ func (h *shelf) add(id RequestID, prompt []kv.Token, maxTokens int) {
 }
 
 // step runs one plan and lists its moves.
-func (h *shelf) step() (moves []string) {
+func (h *tierRig) step() (moves []string) {
 	h.t.Helper()
 	h.now += time.Millisecond
 	p := h.s.Next(h.now)
@@ -94,14 +94,14 @@ func (h *shelf) step() (moves []string) {
 }
 
 // release ends the moves in flight.
-func (h *shelf) release() {
+func (h *tierRig) release() {
 	for _, id := range h.held {
 		h.s.Moved(h.now, id, nil, 0)
 	}
 	h.held = h.held[:0]
 }
 
-func (h *shelf) run() (moves []string) {
+func (h *tierRig) run() (moves []string) {
 	for n := 0; h.s.Open() > 0; n++ {
 		if n > 1000 {
 			h.t.Fatal("no end")
@@ -124,7 +124,7 @@ func TestMeasuredCostDecides(t *testing.T) {
 	} {
 		tiers := tiering.Config{TokenGuess: c.believed.Seconds()}
 		tiers.Tiers[kv.TierHost].Bandwidth = 1.024e6
-		h := newShelf(t, tiers, 8, 1)
+		h := newTierRig(t, tiers, 8, 1)
 		h.token = c.token
 		h.add(1, seq(0, 64), 1)
 		h.run()
@@ -145,7 +145,7 @@ func TestWorkingSetInLowerTier(t *testing.T) {
 	for _, host := range []int64{0, 16, 24, 40} {
 		tiers := tiering.Config{}
 		tiers.Tiers[kv.TierHost].Bytes, tiers.Tiers[kv.TierDisk].Bytes = host, 160
-		h := newShelf(t, tiers, 16, 1)
+		h := newTierRig(t, tiers, 16, 1)
 		for round := range 3 {
 			for d := range documents {
 				prompt := seq(d, tokens+1)
@@ -165,7 +165,7 @@ func TestWorkingSetInLowerTier(t *testing.T) {
 // device has its pages. Later requests wait for the write and share one fetch.
 func TestPrefixBeingWritten(t *testing.T) {
 	tiers := tiering.Config{Mode: tiering.Through}
-	h := newShelf(t, tiers, 12, 1)
+	h := newTierRig(t, tiers, 12, 1)
 	h.hold = true
 	h.add(1, seq(0, 65), 1)
 	h.run()
@@ -200,7 +200,7 @@ func TestPrefixBeingWritten(t *testing.T) {
 // store has it from before a restart, but not when it is written to a lower tier or read
 // from there.
 func TestBlocksAreHashedOnce(t *testing.T) {
-	h := newShelf(t, tiering.Config{}, 8, 2)
+	h := newTierRig(t, tiering.Config{}, 8, 2)
 	h.token = 10 * time.Microsecond
 	hashed := map[kv.BlockHash]int{}
 	stored := map[kv.Tier]map[kv.BlockHash]int{kv.TierDevice: {}, kv.TierHost: {}}
@@ -247,7 +247,7 @@ func TestBlocksAreHashedOnce(t *testing.T) {
 // TestFailedTailIsDropped: a preempted request leaves a tail in a lower tier. If the
 // request goes on and then fails, the tail must be dropped too.
 func TestFailedTailIsDropped(t *testing.T) {
-	h := newShelf(t, tiering.Config{}, 8, 4)
+	h := newTierRig(t, tiering.Config{}, 8, 4)
 	h.add(1, seq(0, 40), 60)
 	for range 3 {
 		h.step()
@@ -273,7 +273,7 @@ func TestFailedTailIsDropped(t *testing.T) {
 // until a request computes or reads it again, and that the extent can then be written.
 func TestExtentsAfterFail(t *testing.T) {
 	for _, drain := range []bool{false, true} {
-		h := newShelf(t, tiering.Config{Mode: tiering.Selective, Uses: 2}, 60, 2)
+		h := newTierRig(t, tiering.Config{Mode: tiering.Selective, Uses: 2}, 60, 2)
 		h.add(1, seq(0, 100), 4)
 		h.run()
 		h.s.Fail(h.now, errRow, nil)
@@ -299,7 +299,7 @@ func TestExtentsAfterFail(t *testing.T) {
 // knows them, so Flushing would stay true for ever.
 func TestFailEndsDueMoves(t *testing.T) {
 	for _, drain := range []bool{false, true} {
-		h := newShelf(t, tiering.Config{}, 60, 2)
+		h := newTierRig(t, tiering.Config{}, 60, 2)
 		h.add(1, seq(0, 100), 4)
 		h.run()
 		h.s.room.evict(h.s.cache.Stats().EvictablePages)

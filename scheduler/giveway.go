@@ -16,8 +16,8 @@ func (fs *fetches) giveWay(n int) bool {
 	if fs == nil || fs.room.waitsForGrant() {
 		return false
 	}
-	for len(fs.keepers) > 0 {
-		if fs.unpin(lastOf(fs.keepers)); fs.room.take(n) {
+	for len(fs.pinning) > 0 {
+		if fs.unpin(lastOf(fs.pinning)); fs.room.take(n) {
 			return true
 		}
 	}
@@ -50,7 +50,7 @@ func lastOf(all []*sequence) *sequence { return slices.MaxFunc(all, comparePrece
 // it unpins them, last in precedence first, and returns true. It adds up what each pin
 // would free before it releases any, so a failed attempt changes nothing.
 func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
-	if fs == nil || len(fs.keepers) == 0 {
+	if fs == nil || len(fs.pinning) == 0 {
 		return false
 	}
 	l := fs.room
@@ -59,7 +59,7 @@ func (fs *fetches) giveWayFor(q *sequence, f *found, reserve int) bool {
 	if o.granting || !o.slot {
 		return false
 	}
-	others := slices.DeleteFunc(slices.SortedFunc(slices.Values(fs.keepers), comparePrecedence), func(o *sequence) bool { return o == q })
+	others := slices.DeleteFunc(slices.SortedFunc(slices.Values(fs.pinning), comparePrecedence), func(o *sequence) bool { return o == q })
 	slices.Reverse(others)
 	l.release.Reset(l.cache, f.match, false)
 	for i, other := range others {

@@ -125,7 +125,7 @@ func (x *prefixes) flushedSince(q *sequence) bool {
 // used for Config.CacheTTL.
 func (x *prefixes) expire(now time.Duration) {
 	if x.cache != nil && (x.cfg.PinnedTokens > 0 || x.cfg.CacheTTL > 0) {
-		x.room.takeBack(x.cache.Expire(now, x.room.freed[:0]), tiering.Forgotten)
+		x.room.reclaimAs(x.cache.Expire(now, x.room.freed[:0]), tiering.Forgotten)
 		x.room.keepQuotas()
 	}
 }

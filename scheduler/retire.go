@@ -80,7 +80,7 @@ func (s *Scheduler) leave(q *sequence, valid int) {
 	s.queue.release(q, q.done, true)
 	q.group.tenant.Running--
 	q.rows.life++
-	q.table.pin, q.table.shared, q.computed, q.done, q.cache.matched, q.target, q.table.pages, q.table.given = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
+	q.table.pin, q.table.shared, q.computed, q.done, q.cache.matched, q.target, q.table.pages, q.table.sent = radixcache.Root, 0, 0, 0, 0, 0, nil, 0
 }
 
 // remove removes q from a list and keeps the order.

@@ -22,7 +22,7 @@ type room struct {
 	poolFree   int               // free pages that the pool last reported, less those in asked
 	asked      int               // pages asked for and not granted yet
 	demand     int               // most idle pages that a sequence wanted in this step when the pool could still give some
-	owed       int               // pages recalled by the pool and not given back yet
+	recalled   int               // pages that the pool wants back and has not got yet
 	offered    int               // free pages of the pool by an Offer that came while asked was above 0
 	slots      []engine.Slot     // free slots, a stack
 	swaps      []engine.PageSwap // page exchanges of slots in use, for the next plan
@@ -157,11 +157,11 @@ func (l *room) waitsForGrant() bool { return l.poolFree > 0 || l.asked > 0 }
 
 // reclaim takes back the pages in freed: those that the tree gave up to make room, and
 // duplicates that a sequence held itself. It keeps the slice freed as scratch.
-func (l *room) reclaim(freed []kv.PageID) { l.takeBack(freed, tiering.Demoted) }
+func (l *room) reclaim(freed []kv.PageID) { l.reclaimAs(freed, tiering.Demoted) }
 
-// takeBack is reclaim for any fate of the extents that lose pages. The argument to
+// reclaimAs is reclaim for any fate of the extents that lose pages. The argument to
 // determines what happens to their KV in lower tiers.
-func (l *room) takeBack(freed []kv.PageID, to tiering.Fate) {
+func (l *room) reclaimAs(freed []kv.PageID, to tiering.Fate) {
 	if l.below != nil {
 		l.below.lose(freed, to)
 	}
@@ -188,7 +188,7 @@ func (l *room) keepQuotas() {
 // the next plan tells the backend to replace it.
 func (r *room) swap(q *sequence, pages []kv.PageID) {
 	for i := q.table.shared; i < len(pages); i++ {
-		if pages[i] != q.table.pages[i] && i < q.table.given && pages[i] != kv.NoPage {
+		if pages[i] != q.table.pages[i] && i < q.table.sent && pages[i] != kv.NoPage {
 			r.swaps = append(r.swaps, engine.PageSwap{Slot: q.table.slot, At: int32(i), Page: pages[i]})
 		}
 		q.table.pages[i] = pages[i]

@@ -78,7 +78,7 @@ type rowsOut struct {
 type pageTable struct {
 	slot   engine.Slot
 	pages  []kv.PageID       // by position; only appended to while plans.read(q)
-	given  int               // length of the backend's page table for the slot after the plans so far
+	sent   int               // length of the backend's page table for the slot after the plans so far
 	shared int               // pages[:shared] are the tree's, pinned by pin; the rest is the sequence's own
 	pin    radixcache.NodeID // SGLang: lock_ref; Root: nothing is pinned
 	since  uint64            // Seq of the plan that bound the slot
@@ -88,10 +88,10 @@ type pageTable struct {
 func (t *pageTable) own() []kv.PageID { return t.pages[t.shared:] }
 
 // newPages returns the pages that the backend's page table of the slot lacks, and counts
-// them as given. So rows send each page id once instead of the whole table in every step.
+// them as sent. So rows send each page id once instead of the whole table in every step.
 func (t *pageTable) newPages() []kv.PageID {
-	pages := t.pages[t.given:]
-	t.given = len(t.pages)
+	pages := t.pages[t.sent:]
+	t.sent = len(t.pages)
 	return pages
 }
 

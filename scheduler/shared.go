@@ -20,7 +20,7 @@ func (s *Scheduler) Offer(poolFree int) {
 
 // Recall notes that the pool needs that many pages back, for schedulers that have less than
 // their share. Later calls of Return give them back as they come free.
-func (s *Scheduler) Recall(pages int) { s.room.owed += pages }
+func (s *Scheduler) Recall(pages int) { s.room.recalled += pages }
 
 // Return appends to dst pages that the pool recalled: idle pages, and if they are too few
 // also evicted ones, whose KV is not written to lower tiers.
@@ -32,7 +32,7 @@ func (s *Scheduler) Recall(pages int) { s.room.owed += pages }
 // is false, because moves need a plan.
 func (s *Scheduler) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	l := &s.room
-	if l.owed == 0 {
+	if l.recalled == 0 {
 		return dst, false
 	}
 	if len(s.plans.inflight) > 0 {
@@ -41,11 +41,11 @@ func (s *Scheduler) Return(dst []kv.PageID) (_ []kv.PageID, wait bool) {
 	if t := s.tiers; t != nil && t.book.Device.Copying() {
 		return dst, !t.due
 	}
-	if short := l.owed - l.lease.IdlePages(); short > 0 && s.cache != nil {
-		l.takeBack(s.cache.Evict(short, l.freed[:0]), tiering.Forgotten)
+	if short := l.recalled - l.lease.IdlePages(); short > 0 && s.cache != nil {
+		l.reclaimAs(s.cache.Evict(short, l.freed[:0]), tiering.Forgotten)
 	}
-	n := min(l.owed, l.lease.IdlePages())
-	l.owed -= n
+	n := min(l.recalled, l.lease.IdlePages())
+	l.recalled -= n
 	dst = l.lease.GiveBack(n, dst)
 	s.verify()
 	return dst, false
