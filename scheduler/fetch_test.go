@@ -195,6 +195,36 @@ func TestPrefixBeingWritten(t *testing.T) {
 	}
 }
 
+// TestFetchEndsWhenPrefixIsComputed checks that a request does not wait for its reads any longer once
+// another request has computed the same prefix, and that the pages of the reads come free when these end.
+func TestFetchEndsWhenPrefixIsComputed(t *testing.T) {
+	h := newTierRig(t, tiering.Config{}, 24, 1)
+	h.add(1, seq(0, 65), 1)
+	h.run()
+	h.s.room.evict(h.s.cache.Stats().EvictablePages)
+	h.step()
+	h.hold = true
+	h.add(2, seq(0, 65), 1)
+	if moves := h.step(); !slices.Contains(moves, "read [48,64)") || h.s.Open() != 1 {
+		t.Fatalf("moves %v, %d requests open; want a fetch", moves, h.s.Open())
+	}
+	h.add(3, seq(0, 65), 1)
+	for _, q := range h.s.open[3].samples { // as after a fetch of its own that failed
+		q.fetched().tried = true
+	}
+	for range 5 {
+		h.step()
+	}
+	if h.s.Open() != 0 || len(h.held) == 0 {
+		t.Errorf("%d requests wait for %d reads, though the prefix is computed", h.s.Open(), len(h.held))
+	}
+	h.release()
+	h.step()
+	if idle := h.s.room.lease.IdlePages(); idle != 24-5 || h.s.Flushing() {
+		t.Errorf("%d pages are idle, want %d; moves are in flight: %v", idle, 24-5, h.s.Flushing())
+	}
+}
+
 // TestBlocksAreHashedOnce checks how often each block is hashed: an event has a Local hash
 // only if its block was hashed for it. A block is hashed when it is computed, or when a
 // store has it from before a restart, but not when it is written to a lower tier or read

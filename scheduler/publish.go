@@ -113,6 +113,22 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	from := q.table.shared * x.room.pageTokens
 	q.table.pin, q.table.shared = pin, n
 	x.queue.published(q, from, valid)
+	x.fetches.published(q, valid)
+}
+
+// published lets the fetches end, at the next settle, whose whole prefix is among the first tokens of q,
+// as many as valid says: they are in the tree now.
+func (fs *fetches) published(q *sequence, valid int) {
+	if fs == nil {
+		return
+	}
+	for _, r := range fs.waiting {
+		end := r.fetch.parts[len(r.fetch.parts)-1].end()
+		// Nearly always one comparison decides: the last token that r fetches differs.
+		if valid >= end && q.tokens[end-1] == r.tokens[end-1] && min(r.shares(q, 0, q.tokens[:valid], r.tokens[:end]), r.together(q, fs.room.pageTokens)) >= end {
+			r.fetch.until = min(r.fetch.until, fs.tiers.now)
+		}
+	}
 }
 
 // flushedSince reports whether the cache was flushed since q was admitted. Part of q's KV
