@@ -283,8 +283,8 @@ func (t *tiers) plan(p *Plan) {
 	t.due, t.after = false, t.after[:0]
 }
 
-// drop ends all moves as failed: the device is lost, or the scheduler is drained. No extent counts
-// as on the device from then on, also where its pages stay in the tree.
+// drop gives up all reads and writes of the device: the device is lost, or the scheduler is drained. No
+// extent counts as on the device from then on, also where its pages stay in the tree.
 func (t *tiers) drop() {
 	t.book.DeviceLost(t.now)
 	for _, a := range t.reading {

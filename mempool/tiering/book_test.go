@@ -269,6 +269,27 @@ func TestDemoteDescendants(t *testing.T) {
 	}
 }
 
+// TestDeviceLost checks that a write from the device ends with the device, and that a drop which is due
+// at that time does not: the store still has the extent.
+func TestDeviceLost(t *testing.T) {
+	c := Config{}
+	c.Tiers[kv.TierHost] = tierOf(10)
+	b := newBook(t, c)
+	fill(b, kv.TierHost, 9)
+	xs := sequence(32)
+	compute(b, 0, xs)
+	evict(b, 0, &xs[0])
+	if b.DeviceLost(0); b.Device.Copying() || len(b.Device.Pages(nil)) > 0 {
+		t.Error("the device still has extents or reads pages")
+	}
+	if got := kinds(b, 0); len(got) == 0 || slices.ContainsFunc(got, func(move string) bool { return move != "drop host-host 0" }) || b.Busy() {
+		t.Errorf("%v, want drops; busy: %v", got, b.Busy())
+	}
+	if err := b.Check(); err != nil {
+		t.Error(err)
+	}
+}
+
 // TestReadDuringWrite checks that an extent on its way to a tier is read once its write has
 // ended, and computed if the write fails.
 func TestReadDuringWrite(t *testing.T) {

@@ -156,8 +156,8 @@ func (d *Device) Pages(dst []kv.PageID) []kv.PageID {
 	return dst
 }
 
-// DeviceLost tells the book that the device has lost all extents, and reads no page any longer. The
-// moves that Next has not returned yet end as canceled.
+// DeviceLost tells the book that the device has lost all extents, and reads no page any longer. Reads and
+// Writes of the device that Next has not returned yet end as canceled; what else is due, Next returns.
 func (b *Book) DeviceLost(now time.Duration) {
 	for _, x := range b.tiers[kv.TierDevice].index.Contents(nil) {
 		if x.Parent.IsZero() {
@@ -167,8 +167,10 @@ func (b *Book) DeviceLost(now time.Duration) {
 	due := b.out
 	b.out = nil
 	for _, m := range due {
-		if m.Kind != Cancel {
+		if m.Kind == Read || m.Kind == Write && m.From == kv.TierDevice {
 			b.Moved(now, m.ID, mempool.ErrCanceled, 0)
+		} else {
+			b.out = append(b.out, m)
 		}
 	}
 	clear(b.Device.copying)
