@@ -67,12 +67,9 @@ func (g *Gateway) ranks() map[kv.WorkerID][]RankStatus {
 
 // eventCounts returns the counters of the event followers and of the index.
 func (g *Gateway) eventCounts() map[string]uint64 {
-	counts, x := figures.ByName(g.members.EventCounts()), g.dispatch.Index().Stats()
-	for name, n := range map[string]uint64{
-		"below_refused": x.BelowRefused, "overfull": x.OverfullBlocks, "tier_full": x.TierFullBlocks,
-		"foreign": x.ForeignBlocks, "collision": x.CollisionBlocks, "invalid": x.InvalidBlocks,
-	} {
-		counts["index_"+name+"_blocks"] = n
+	counts := figures.ByName(g.members.EventCounts())
+	for name, n := range figures.ByName(g.dispatch.Index().Stats()) {
+		counts["index_"+name] = n
 	}
 	return counts
 }

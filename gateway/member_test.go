@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -30,7 +31,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.worker("a").Name != "" || s.dispatch.Index().Stats().Ranks != 0 && s.worker("b").Name == "" {
+	if s.worker("a").Name != "" || s.dispatch.Index().Held(kv.Rank{Worker: kv.WorkerID(card.IDOf("a"))}) != 0 && s.worker("b").Name == "" {
 		t.Error("a has left and is there")
 	}
 	s.ready(1)

@@ -85,7 +85,7 @@ func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 // some fixed moment, and must not decrease from call to call.
 func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	if len(run.Locals) > a.cfg.MaxBlocks {
-		return a.x.refuse(ErrFull, len(run.Locals))
+		return ErrFull
 	}
 	_, has, err := a.x.store(h, run)
 	// The timer is at the last block that the holder has now: before the prompt's end after an
@@ -202,7 +202,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 			a.timers.set(end)
 		}
 	}
-	x.trim(slot, cutAt, keep)
+	x.shorten(slot, cutAt, keep)
 	return blocks
 }
 

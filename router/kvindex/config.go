@@ -10,7 +10,7 @@ import (
 var ErrConfig = errors.New("kvindex: invalid config")
 
 // Reasons to refuse a store. They are returned unwrapped, so that a flood of bad events costs no
-// allocation; [Stats] counts them.
+// allocation.
 var (
 	// ErrUnknownParent: the holder is not known to hold the parent. Nothing was applied. An
 	// event was lost, so recover the holder's state.

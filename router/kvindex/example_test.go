@@ -28,9 +28,9 @@ func ExampleIndex() {
 	x.Swap(a, b)
 	fmt.Println(x.Held(a), len(x.DumpHolder(b, nil)))
 	x.Forget(b)
-	fmt.Println(x.Holders(nil))
+	fmt.Println(x.Find(prompt.Locals(16), nil))
 	// Output:
 	// [{2/0 3} {1/0 4}]
 	// 3 1
-	// [1/0]
+	// [{1/0 3}]
 }

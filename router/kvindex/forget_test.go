@@ -28,8 +28,8 @@ func TestForgetOneRank(t *testing.T) {
 			}
 		}
 		s.Forget(a)
-		if s.Held(a) != 0 || s.Held(b) != 4 || len(s.Holders(nil)) != 1 {
-			t.Errorf("%d shards: %d and %d blocks, holders %v", cfg.Shards, s.Held(a), s.Held(b), s.Holders(nil))
+		if s.Held(a) != 0 || s.Held(b) != 4 || len(s.Holders()) != 1 {
+			t.Errorf("%d shards: %d and %d blocks, holders %v", cfg.Shards, s.Held(a), s.Held(b), s.Holders())
 		}
 		chained := chain(seq(1, 4))
 		if s.Holds(a, chained[0]) || !s.Holds(b, chained[3]) {
@@ -39,8 +39,8 @@ func TestForgetOneRank(t *testing.T) {
 			t.Errorf("%d shards: dump %v", cfg.Shards, dump)
 		}
 		s.Forget(b)
-		if len(s.Holders(nil)) != 0 {
-			t.Errorf("%d shards: holders %v", cfg.Shards, s.Holders(nil))
+		if len(s.Holders()) != 0 {
+			t.Errorf("%d shards: holders %v", cfg.Shards, s.Holders())
 		}
 	}
 }

@@ -1,10 +1,6 @@
 package kvindex
 
-import (
-	"slices"
-
-	"github.com/coppice-llm/coppice/kv"
-)
+import "github.com/coppice-llm/coppice/kv"
 
 // holders numbers the known holders. The numbers, called slots, are bit positions in the nodes'
 // sets. They are as small as possible, because the slot of a forgotten holder is reused: with 64
@@ -68,19 +64,6 @@ func (x *Index) Swap(a, b kv.Rank) {
 		x.holders.slots[a], x.holders.all[slotB].holder = slotB, a
 	}
 	x.verify("Swap")
-}
-
-// Holders appends the known holders to dst, ascending. A cleared holder stays known, a forgotten
-// one does not.
-func (x *Index) Holders(dst []kv.Rank) []kv.Rank {
-	at := len(dst)
-	for i := range x.holders.all {
-		if x.holders.all[i].known {
-			dst = append(dst, x.holders.all[i].holder)
-		}
-	}
-	slices.SortFunc(dst[at:], kv.Rank.Compare)
-	return dst
 }
 
 // Held returns the number of blocks that h holds, 0 if h is unknown.

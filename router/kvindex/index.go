@@ -7,16 +7,16 @@ import (
 )
 
 // Index is the radix tree. It has a single owner and no locks. Methods that read (Find, Held,
-// Holders, DumpHolder, Stats) write nothing and may run concurrently with each other.
+// Holds, DumpHolder, Stats) write nothing and may run concurrently with each other.
 type Index struct {
 	cfg     Config
 	nodes   slab
 	blocks  hashtable.Table // from block hash to node; From is the depth
 	edges   hashtable.Table // from parent node and first local hash to node
 	holders holders
-	unique  int // distinct blocks in the tree
-	held    int // blocks summed over the holders
-	stats   Stats
+	unique  int    // distinct blocks in the tree
+	held    int    // blocks summed over the holders
+	removed uint64 // see Stats.RemovedBlocks
 
 	runBlocks int    // maxRun except in tests
 	manyKids  uint32 // the constant except in tests
@@ -37,42 +37,13 @@ type Run struct {
 	Locals    []kv.LocalHash
 }
 
+// Stats are counts of an index.
 type Stats struct {
 	Nodes        int // without the root
 	Blocks       int // distinct blocks
 	HolderBlocks int // summed over the holders
-	Holders      int
 
-	Stores        uint64 // accepted stores
-	StoredBlocks  uint64 // stored blocks that were new to their holders
-	RepeatBlocks  uint64 // stored blocks that their holders had already
-	RemovedBlocks uint64 // removed blocks, including those after the blocks named in a removal
-	UnknownBlocks uint64 // removals of blocks that the holder did not have
-
-	Orphans      uint64 // stores refused with ErrUnknownParent
-	OrphanBlocks uint64
-	BadSequences uint64 // ErrSequence
-	Foreign      uint64 // ErrForeignHash
-	Collisions   uint64 // ErrCollision
-	Overfull     uint64 // ErrFull
-}
-
-// add adds the counts t of a shard to s, except Holders: a holder may be in several shards.
-func (s *Stats) add(t Stats) {
-	s.Nodes += t.Nodes
-	s.Blocks += t.Blocks
-	s.HolderBlocks += t.HolderBlocks
-	s.Stores += t.Stores
-	s.StoredBlocks += t.StoredBlocks
-	s.RepeatBlocks += t.RepeatBlocks
-	s.RemovedBlocks += t.RemovedBlocks
-	s.UnknownBlocks += t.UnknownBlocks
-	s.Orphans += t.Orphans
-	s.OrphanBlocks += t.OrphanBlocks
-	s.BadSequences += t.BadSequences
-	s.Foreign += t.Foreign
-	s.Collisions += t.Collisions
-	s.Overfull += t.Overfull
+	RemovedBlocks uint64 // removed since the start, including those after the blocks named in a removal
 }
 
 // New makes an empty Index. The error wraps [ErrConfig].
@@ -87,43 +58,28 @@ func New(cfg Config) (*Index, error) {
 	return x, nil
 }
 
-// Stats returns a copy of the counts in O(1).
+// Stats returns the counts in O(1).
 func (x *Index) Stats() Stats {
-	s := x.stats
-	// IDs given out, without free ones and the root.
-	s.Nodes = int(x.nodes.next) - len(x.nodes.free) - 1
-	s.Blocks = x.unique
-	s.HolderBlocks = x.held
-	s.Holders = len(x.holders.slots)
-	return s
+	return Stats{
+		Nodes:  int(x.nodes.next) - len(x.nodes.free) - 1, // IDs given out, without free ones and the root
+		Blocks: x.unique, HolderBlocks: x.held, RemovedBlocks: x.removed,
+	}
 }
 
 // node returns the node with this ID. Nodes never move, so the pointer stays valid until the
 // node is dropped.
 func (x *Index) node(id nodeID) *node { return x.nodes.at(id) }
 
-// refuse counts a store of this many blocks that is refused with err, and returns err.
-func (x *Index) refuse(err error, blocks int) error {
-	switch err {
-	case ErrUnknownParent:
-		x.stats.Orphans++
-		x.stats.OrphanBlocks += uint64(blocks)
-	case ErrSequence:
-		x.stats.BadSequences++
-	case ErrForeignHash:
-		x.stats.Foreign++
-	case ErrCollision:
-		x.stats.Collisions++
-	case ErrFull:
-		x.stats.Overfull++
-	}
-	return err
-}
-
 // addHeld adds blocks, which may be negative, to the number of blocks of the holder in slot.
 func (x *Index) addHeld(slot uint32, blocks int) {
 	x.holders.all[slot].blocks += blocks
 	x.held += blocks
+}
+
+// lose subtracts removed blocks from the number of blocks of the holder in slot.
+func (x *Index) lose(slot uint32, blocks int) {
+	x.addHeld(slot, -blocks)
+	x.removed += uint64(blocks)
 }
 
 // place finds the block with this hash: its node, and in off the number of blocks of the node's

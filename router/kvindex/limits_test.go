@@ -15,7 +15,7 @@ func TestLimits(t *testing.T) {
 		if _, err := x.Store(h, tail(locals, from)); err != want {
 			t.Fatalf("%v: %v, want %v", h, err, want)
 		}
-		if after := x.Stats(); want != nil && (after.HolderBlocks != before.HolderBlocks || after.Overfull != before.Overfull+1) {
+		if after := x.Stats(); want != nil && after != before {
 			t.Fatalf("refused, but %+v, before %+v", after, before)
 		}
 		if err := x.Check(); err != nil {
@@ -35,8 +35,8 @@ func TestLimits(t *testing.T) {
 	full(x, w(3), seq(1, 1), 0, nil)
 }
 
-// TestHostile: hashes that lie, collide on purpose, or come in floods are refused and counted,
-// and the index stays consistent after each.
+// TestHostile: hashes that lie, collide on purpose, or come in floods are refused, and
+// the index stays consistent after each.
 func TestHostile(t *testing.T) {
 	x, _ := New(Config{HolderBlocks: 20000})
 	store := func(h kv.Rank, r Run, want error) {
@@ -81,9 +81,8 @@ func TestHostile(t *testing.T) {
 	}
 	store(w(5), tail(seq(-5, -5), 0), ErrFull)
 	store(w(6), tail(seq(1, 8), 0), nil) // other workers are unaffected
-	st := x.Stats()
-	if st.Collisions != 2 || st.Foreign != 3 || st.BadSequences != 2 || st.Overfull != 2 || x.Held(w(5)) != 20000 {
-		t.Errorf("%+v", st)
+	if x.Held(w(5)) != 20000 {
+		t.Errorf("held after the flood: %d", x.Held(w(5)))
 	}
 	if x.Held(w(1)) != 1 || x.Held(w(3)) != 0 || x.Held(w(4)) != 0 {
 		t.Errorf("held by who lied: %d, %d, %d", x.Held(w(1)), x.Held(w(3)), x.Held(w(4)))
@@ -214,7 +213,7 @@ func FuzzHostile(f *testing.F) {
 			if err := x.Check(); err != nil {
 				t.Fatal(err)
 			}
-			if st := x.Stats(); st.Blocks > 40 || st.HolderBlocks > 45 || st.Holders > 3 {
+			if st := x.Stats(); st.Blocks > 40 || st.HolderBlocks > 45 || len(x.Holders()) > 3 {
 				t.Fatalf("%+v", st)
 			}
 			for _, o := range x.Find(r.Locals, nil) {

@@ -249,7 +249,7 @@ func (p *play) rebuilt() error {
 		return err
 	}
 	y.runBlocks = p.x.runBlocks
-	for _, h := range p.x.Holders(nil) {
+	for _, h := range p.x.Holders() {
 		for _, r := range p.x.DumpHolder(h, nil) {
 			if _, err := y.Store(h, r); err != nil {
 				return fmt.Errorf("restoring %v: %w", r, err)

@@ -8,25 +8,20 @@ import (
 
 // Remove records that holder h no longer has the blocks with these hashes, nor the blocks after
 // them. known is the number of hashes whose blocks h had at that moment. The other hashes are
-// counted in Stats.UnknownBlocks and ignored; among them are blocks that were removed because
-// they come after an earlier one of hashes. The hashes may come in any order; last blocks first
+// ignored; among them are blocks that were removed because they come after an earlier one of hashes. The hashes may come in any order; last blocks first
 // is cheapest. It costs time for the removed blocks. For each run that h no longer covers
 // entirely, it also visits children until it has found all those that h holds.
 func (x *Index) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	slot, ok := x.holders.slot(h)
 	if !ok {
-		x.stats.UnknownBlocks += uint64(len(hashes))
 		return 0
 	}
-	before := x.held
 	for _, hash := range hashes {
 		if id, off, ok := x.place(hash); ok && x.node(id).covered(slot) >= off {
 			x.shorten(slot, id, off-1)
 			known++
 		}
 	}
-	x.stats.RemovedBlocks += uint64(before - x.held)
-	x.stats.UnknownBlocks += uint64(len(hashes) - known)
 	x.verify("Remove")
 	return known
 }
@@ -42,11 +37,9 @@ func (x *Index) Clear(h kv.Rank) {
 
 // clear removes all blocks of the holder in slot.
 func (x *Index) clear(slot uint32) {
-	before := x.held
 	if x.holders.all[slot].blocks > 0 {
 		x.dropBelow(slot, root)
 	}
-	x.stats.RemovedBlocks += uint64(before - x.held)
 }
 
 // Forget removes all blocks of holder h and makes h unknown.
@@ -69,13 +62,6 @@ func (x *Index) removeWorker(w kv.WorkerID) {
 	x.verify("removeWorker")
 }
 
-// trim is shorten; it also counts the removed blocks in Stats.RemovedBlocks.
-func (x *Index) trim(slot uint32, id nodeID, keep int) {
-	before := x.held
-	x.shorten(slot, id, keep)
-	x.stats.RemovedBlocks += uint64(before - x.held)
-}
-
 // shorten leaves the holder in slot only the first keep blocks of the run of node id, and
 // nothing below the node. The holder must have more than keep blocks of the run before.
 //
@@ -85,7 +71,7 @@ func (x *Index) trim(slot uint32, id nodeID, keep int) {
 func (x *Index) shorten(slot uint32, id nodeID, keep int) {
 	n := x.node(id)
 	whole := n.isFull(slot)
-	x.addHeld(slot, keep-n.covered(slot))
+	x.lose(slot, n.covered(slot)-keep)
 	n.cover(slot, keep)
 	if keep == 0 {
 		x.lostHolder(n, slot)
@@ -156,7 +142,7 @@ func (x *Index) dropBelow(slot uint32, top nodeID) {
 	for i := len(x.below) - 1; i > 0; i-- {
 		id := x.below[i]
 		n := x.node(id)
-		x.addHeld(slot, -n.covered(slot))
+		x.lose(slot, n.covered(slot))
 		n.cover(slot, 0)
 		x.lostHolder(n, slot)
 		if x.trimRun(id) {

@@ -257,8 +257,8 @@ func TestManyGoInParts(t *testing.T) {
 			if err := s.Check(); err != nil {
 				t.Error(err)
 			}
-			if n := found(t, s.Find(locals, nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders(nil)) != map[bool]int{false: 2, true: 1}[forget] {
-				t.Errorf("%d shards: %v, %d and %d held, holders %v", shards, n, s.Held(w(1)), s.Held(w(2)), s.Holders(nil))
+			if n := found(t, s.Find(locals, nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders()) != map[bool]int{false: 2, true: 1}[forget] {
+				t.Errorf("%d shards: %v, %d and %d held, holders %v", shards, n, s.Held(w(1)), s.Held(w(2)), s.Holders())
 			}
 		}
 	}

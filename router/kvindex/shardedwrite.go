@@ -23,19 +23,13 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 		}
 		sh := &s.shards[i]
 		sh.Lock()
-		unknown, before := sh.x.stats.UnknownBlocks, sh.x.held
+		before := sh.x.held
 		known += sh.x.Remove(h, hashes)
 		gone += before - sh.x.held
-		sh.x.stats.UnknownBlocks = unknown // it counts this shard only; unknown blocks are counted once, below
 		sh.Unlock()
 		asked[i] = true
 	}
 	s.count(h, -gone)
-	if known < len(hashes) {
-		s.shards[0].Lock()
-		s.shards[0].x.stats.UnknownBlocks += uint64(len(hashes) - known)
-		s.shards[0].Unlock()
-	}
 	return known
 }
 
@@ -145,22 +139,6 @@ func (s *Sharded) readEach(do func(x *Index)) {
 		do(s.shards[i].x)
 		s.shards[i].RUnlock()
 	}
-}
-
-// Holders is [Index.Holders].
-func (s *Sharded) Holders(dst []kv.Rank) []kv.Rank {
-	at := len(dst)
-	s.readEach(func(x *Index) { dst = x.Holders(dst) })
-	slices.SortFunc(dst[at:], kv.Rank.Compare)
-	return append(dst[:at], slices.Compact(dst[at:])...)
-}
-
-// Stats returns the sum over the shards, each read at a different moment.
-func (s *Sharded) Stats() Stats {
-	var sum Stats
-	s.readEach(func(x *Index) { sum.add(x.Stats()) })
-	sum.Holders = len(s.Holders(nil))
-	return sum
 }
 
 // DumpHolder is [Index.DumpHolder] with copied slices: the runs of one shard, then those of the

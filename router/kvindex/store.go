@@ -25,7 +25,7 @@ func (x *Index) Store(h kv.Rank, run Run) (stored int, err error) {
 func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	spot, err := x.locate(h, run)
 	if err != nil {
-		return 0, 0, x.refuse(err, len(run.Locals))
+		return 0, 0, err
 	}
 	slot, known := x.holders.slot(h)
 	if !known {
@@ -52,17 +52,12 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	// Then add the blocks that are not in the tree yet.
 	has = spot.used + x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:])
 	if has < len(run.Hashes) {
-		err = x.refuse(ErrCollision, 0)
+		err = ErrCollision
 	}
 	stored = x.holders.all[slot].blocks - had
 	// A store without effect must not use up a holder's slot.
 	if !known && stored == 0 {
 		x.holders.forget(slot)
-	}
-	x.stats.Stores++
-	x.stats.StoredBlocks += uint64(stored)
-	if err == nil {
-		x.stats.RepeatBlocks += uint64(len(run.Locals) - stored)
 	}
 	x.verify("Store")
 	return stored, has, err

@@ -13,7 +13,9 @@ type rank struct {
 	holder   kv.Rank
 	changing sync.Mutex   // held for a whole change; taken before mu
 	mu       sync.RWMutex // guards the fields below; a change holds it for one part or a swap at a time
-	shown    shown
+	// shown is 1 + the number of blocks of a rank with a table, and 0 without one. Held reads it without
+	// a lock. It is updated after each part of a change.
+	shown atomic.Int64
 
 	names *kvindex.Names // translates the rank's hashes; nil: its hashes are those of kv.Chain
 	tiers *tiers         // table of its blocks; nil: it has named no lower tier. The indexes hold only blocks of the table
@@ -28,27 +30,11 @@ type rank struct {
 	gone   []kv.BlockHash // scratch of take
 }
 
-// shown holds the values that Held and Stats read without a lock. They are updated after each
-// part of a change.
-type shown struct {
-	foreign, lossy, tiered atomic.Bool
-	blocks, lower          atomic.Int64 // of a rank with a table
-}
-
-// show copies the current values to shown. The caller holds the rank's lock.
+// show updates shown. The caller holds the rank's lock.
 func (k *rank) show() {
-	k.shown.foreign.Store(k.names != nil)
-	k.shown.lossy.Store(k.lossy)
-	blocks, lower := 0, 0
+	n := 0
 	if k.tiers != nil {
-		blocks, lower = len(k.tiers.masks), k.tiers.lower
+		n = 1 + len(k.tiers.masks)
 	}
-	k.shown.blocks.Store(int64(blocks))
-	k.shown.lower.Store(int64(lower))
-	k.shown.tiered.Store(k.tiers != nil)
-}
-
-// counts holds the numbers behind Stats.Replaces and behind the refused blocks by reason.
-type counts struct {
-	replaces, orphans, belowRefused, overfull, tiersFull, foreign, collisions, invalid atomic.Uint64
+	k.shown.Store(int64(n))
 }

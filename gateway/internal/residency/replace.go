@@ -12,7 +12,7 @@ import (
 func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	k := x.rankOrNew(r)
 	if k == nil {
-		x.counts.overfull.Add(uint64(blocksOf(dump)))
+		x.count(&x.stats.OverfullBlocks, blocksOf(dump))
 		return 0
 	}
 	k.changing.Lock()
@@ -29,7 +29,6 @@ func (x *Residency) Replace(r kv.Rank, dump []events.Stored) (refused int) {
 	x.swap(k, next)
 	x.index.Forget(next.holder) // after the swap: the previous content
 	x.below.Forget(next.holder)
-	x.counts.replaces.Add(1)
 	return refused
 }
 

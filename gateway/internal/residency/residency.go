@@ -12,11 +12,10 @@ import (
 
 // Residency is the index of all ranks' blocks. It is an [events.Sink].
 type Residency struct {
-	cfg    Config
-	index  *kvindex.Sharded // blocks on the device, by chained hash
-	below  *kvindex.Sharded // blocks in any tier, of ranks with a table
-	counts counts
-	finds  sync.Pool // of *find
+	cfg   Config
+	index *kvindex.Sharded // blocks on the device, by chained hash
+	below *kvindex.Sharded // blocks in any tier, of ranks with a table
+	finds sync.Pool        // of *find
 
 	mu    sync.RWMutex // guards ranks and changes of tiered; held for one map operation
 	ranks map[kv.Rank]*rank
@@ -26,6 +25,9 @@ type Residency struct {
 	// losses counts the changes that took blocks from a rank with a table. It is raised when the
 	// change is done.
 	losses atomic.Uint64
+
+	counting sync.Mutex // guards stats; held for one count
+	stats    Stats
 }
 
 var _ events.Sink = (*Residency)(nil)
@@ -159,11 +161,11 @@ func (x *Residency) unlist(k *rank) {
 // change. It is 0 for an unknown rank. Held does not wait for changes.
 func (x *Residency) Held(h kv.Rank) int {
 	k := x.rank(h)
-	switch {
-	case k == nil:
+	if k == nil {
 		return 0
-	case k.shown.tiered.Load():
-		return int(k.shown.blocks.Load())
+	}
+	if n := k.shown.Load(); n > 0 {
+		return int(n - 1)
 	}
 	return x.index.Held(h)
 }

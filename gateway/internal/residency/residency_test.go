@@ -2,6 +2,8 @@ package residency
 
 import (
 	"errors"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/coppice-llm/coppice/events"
@@ -54,8 +56,8 @@ func TestTiers(t *testing.T) {
 	store(0, 8, kv.TierDevice)
 	x.Remove(r, kv.TierHost, hashes) // it has no blocks there
 	expect(t, x, "on the device", r, p, router.Overlap{Device: 8})
-	if s := x.Stats(); s.TieredRanks != 0 {
-		t.Errorf("a table for nothing: %v", s)
+	if k := x.kinds(); k.tiered != 0 {
+		t.Errorf("a table for nothing: %+v", k)
 	}
 	store(0, 6, kv.TierHost)
 	expect(t, x, "a copy in host memory", r, p, router.Overlap{Device: 8})
@@ -86,8 +88,8 @@ func TestTiers(t *testing.T) {
 	expect(t, x, "in host memory alone", r, p, router.Overlap{Host: 4})
 	x.Forget(r)
 	expect(t, x, "forgotten", r, p, router.Overlap{})
-	if s := x.Stats(); s.Ranks+s.TieredRanks+s.Index.Holders != 0 || len(x.tiered.Load().ranks) != 0 {
-		t.Errorf("%v", s)
+	if k := x.kinds(); k != (kinds{}) || len(x.tiered.Load().ranks) != 0 || len(x.index.DumpHolder(r, nil)) != 0 {
+		t.Errorf("%+v", k)
 	}
 }
 
@@ -173,7 +175,7 @@ func TestSpoiledDump(t *testing.T) {
 	}
 	expect(t, x, "the first", r, p, router.Overlap{Device: 1})
 	expect(t, x, "the second", r, q, router.Overlap{Device: 4})
-	if s := x.Stats(); s.InvalidBlocks != 0 || s.LossyRanks != 0 || x.Check() != nil {
+	if s := x.Stats(); s.InvalidBlocks != 0 || x.kinds().lossy != 0 || x.Check() != nil {
 		t.Errorf("%v, %v", s, x.Check())
 	}
 }
@@ -197,7 +199,7 @@ func TestLimits(t *testing.T) {
 			if n := x.Held(r); n != tc.held || x.Check() != nil {
 				t.Errorf("%v: %d of %d blocks held, want %d; dump: %v; %v", tc.tier, n, tc.blocks, tc.held, dump, x.Check())
 			}
-			if lossy := x.Stats().LossyRanks == 1; lossy != (tc.held < tc.blocks) {
+			if lossy := x.kinds().lossy == 1; lossy != (tc.held < tc.blocks) {
 				t.Errorf("%v: %d blocks: lossy %v", tc.tier, tc.blocks, lossy)
 			}
 		}
@@ -228,14 +230,14 @@ func TestLimits(t *testing.T) {
 		}
 	}
 	x.Replace(kv.Rank{Worker: 9}, []events.Stored{storedOf(seq(9, 2), 0, kv.TierDevice)})
-	if s := x.Stats(); s.Ranks != 3 {
-		t.Errorf("%v", s)
+	if k := x.kinds(); k.ranks != 3 {
+		t.Errorf("%+v", k)
 	}
 	// Rank numbers with the shadow bit are refused.
 	x = mustNew(t, cfg)
 	s := storedOf(seq(9, 2), 0, kv.TierDevice)
 	x.Replace(kv.Rank{Worker: 1, DP: shadowBit}, []events.Stored{s})
-	if err := x.Store(kv.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.Stats().Ranks != 0 || x.Stats().OverfullBlocks != 4 {
+	if err := x.Store(kv.Rank{Worker: 1, DP: shadowBit + 1}, s); err != nil || x.kinds().ranks != 0 || x.Stats().OverfullBlocks != 4 {
 		t.Errorf("%v\n%v", err, x.Stats())
 	}
 }
@@ -321,20 +323,6 @@ func TestConfig(t *testing.T) {
 	mustNew(t, Config{TierBlocks: kvindex.MaxBlocks, Index: kvindex.ShardedConfig{Config: kvindex.Config{Holders: kvindex.MaxHolders / 2, HolderBlocks: kvindex.MaxBlocks}}})
 }
 
-func TestStatsString(t *testing.T) {
-	got := Stats{Index: kvindex.Stats{Nodes: 3, Blocks: 40, HolderBlocks: 70}, Ranks: 5, ForeignHash: 2, TieredRanks: 1, TierBlocks: 9, LossyRanks: 4,
-		Replaces: 6, OrphanBlocks: 10, BelowRefused: 11, OverfullBlocks: 12, TierFullBlocks: 13, ForeignBlocks: 14, CollisionBlocks: 15, InvalidBlocks: 16}.String()
-	const want = `ranks    5: 1 tiered, 2 with hashes of their own, 4 lossy; 6 replaced
-device   40 blocks, 70 with all holders, in 3 runs
-below    9 blocks
-refused  10 orphan, 11 below refused, 12 overfull, 13 overfull tiers
-         14 foreign, 15 collision, 16 invalid
-`
-	if got != want {
-		t.Errorf("got\n%s", got)
-	}
-}
-
 // TestFindAllocatesNothing: with and without lower tiers.
 func TestFindAllocatesNothing(t *testing.T) {
 	if raceEnabled {
@@ -353,6 +341,30 @@ func TestFindAllocatesNothing(t *testing.T) {
 			t.Errorf("%v: %v allocations, %v", tier, n, dst)
 		}
 	}
+}
+
+// kinds counts the known ranks, those that have named a lower tier, those of which blocks were refused, and
+// those with hashes of their own.
+type kinds struct{ ranks, tiered, lossy, foreign int }
+
+func (x *Residency) kinds() (n kinds) {
+	for _, k := range x.all() {
+		k.mu.RLock()
+		n.ranks++
+		for of, is := range map[*int]bool{&n.tiered: k.tiers != nil, &n.lossy: k.lossy, &n.foreign: k.names != nil} {
+			if is {
+				*of++
+			}
+		}
+		k.mu.RUnlock()
+	}
+	return n
+}
+
+func (x *Residency) all() []*rank {
+	x.mu.RLock()
+	defer x.mu.RUnlock()
+	return slices.Collect(maps.Values(x.ranks))
 }
 
 // TestHeldWaitsForNoChange: Held and Stats return while ranks are being changed.
@@ -375,7 +387,7 @@ func TestHeldWaitsForNoChange(t *testing.T) {
 	if a, b := x.Held(plain), x.Held(tiered); a != 5 || b != 8 {
 		t.Errorf("%d and %d blocks, want 5 and 8", a, b)
 	}
-	if s := x.Stats(); s.Ranks != 2 || s.TieredRanks != 1 || s.TierBlocks != 3 {
+	if s := x.Stats(); s != (Stats{}) {
 		t.Errorf("%+v", s)
 	}
 	for _, k := range x.all() {

@@ -22,7 +22,7 @@ var (
 func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 	k := x.rankOrNew(r)
 	if k == nil {
-		x.counts.overfull.Add(uint64(len(s.Blocks)))
+		x.count(&x.stats.OverfullBlocks, len(s.Blocks))
 		return nil
 	}
 	k.changing.Lock()
@@ -181,7 +181,7 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 		}
 	}
 	if fit < len(run.Hashes) {
-		x.counts.tiersFull.Add(uint64(len(run.Hashes) - fit))
+		x.count(&x.stats.TierFullBlocks, len(run.Hashes)-fit)
 		return errTiersFull
 	}
 	return nil
@@ -190,26 +190,24 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 // countOutcome counts this many blocks whose store ended with err, and returns the error for the
 // caller of Store.
 func (x *Residency) countOutcome(k *rank, err error, blocks int) error {
-	n := uint64(blocks)
 	switch err {
 	case nil:
 		return nil
 	case kvindex.ErrUnknownParent:
 		if !k.lossy {
-			x.counts.orphans.Add(n)
 			return events.ErrUnknownParent
 		}
-		x.counts.belowRefused.Add(n)
+		x.count(&x.stats.BelowRefusedBlocks, blocks)
 		return nil
 	case errTiersFull: // counted already: a part was stored
 	case kvindex.ErrForeignHash:
-		x.counts.foreign.Add(n)
+		x.count(&x.stats.ForeignBlocks, blocks)
 	case kvindex.ErrCollision:
-		x.counts.collisions.Add(n)
+		x.count(&x.stats.CollisionBlocks, blocks)
 	case kvindex.ErrFull:
-		x.counts.overfull.Add(n)
+		x.count(&x.stats.OverfullBlocks, blocks)
 	default: // errTier, kvindex.ErrSequence
-		x.counts.invalid.Add(n)
+		x.count(&x.stats.InvalidBlocks, blocks)
 	}
 	k.lossy = true
 	return nil
@@ -303,7 +301,7 @@ func (x *Residency) removeFrom(k *rank, from tierSet, hashes []kv.BlockHash) {
 			k.gone = append(k.gone, hash)
 		}
 		if overfull {
-			x.counts.tiersFull.Add(1)
+			x.count(&x.stats.TierFullBlocks, 1)
 			k.lossy = true
 		}
 	}
