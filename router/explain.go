@@ -28,11 +28,8 @@ type Candidate struct {
 	Probability float64 // of being chosen
 	Overlap     Overlap
 	Shared      int               // blocks of the prompt that its active requests hold
-	Terms       [maxTerms]float64 // of the cost, without weights; see TermNames
+	Terms       [maxTerms]float64 // of the cost, without weights, in the order of termNames
 }
-
-// TermNames returns the names of the terms that the policy uses.
-func (e *Explanation) TermNames() []string { return slices.Clone(e.Policy.terms()) }
 
 // explain fills all fields of e but Chosen and Decided, after score. slot is the chosen
 // candidate; it matters only if reason is ByPin or BySession, when that candidate has
@@ -81,7 +78,7 @@ func (e Explanation) String() string {
 	}
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
-	names := e.Policy.terms()
+	names := termNames[e.Policy]
 	fmt.Fprint(t, "worker\tcost\tchance\tdevice\thost\tdisk\tshared\tobject\tactive\t")
 	for _, name := range names {
 		fmt.Fprintf(t, "%s\t", name)

@@ -92,25 +92,3 @@ func TestExplainDrawsNothing(t *testing.T) {
 		}
 	}
 }
-
-func TestMetricsGolden(t *testing.T) {
-	r := newRouter(t, Config{Policy: Cost2026, Replica: 1}, WorkerSpec{MaxRequests: 2})
-	o := []Overlap{{Worker: worker1(0), Device: 2}, {Worker: kv.Rank{Worker: 8}, Device: 3}}
-	a := selected(t, r, 0, Request{PromptTokens: 64, Hashes: hashes(1, 2, 3, 4), Overlaps: o})
-	b := selected(t, r, 0, Request{PromptTokens: 64, Pinned: &a.Worker})
-	_, _ = r.Select(0, &Request{PromptTokens: 1})
-	_, _ = r.Wait(0, &Request{PromptTokens: 1})
-	_, _ = r.Wait(0, &Request{PromptTokens: 0})
-	r.Release(0, a.Reservation)
-	r.Rollback(0, b.Reservation)
-	const want = `workers 1, reservations 0, waiting 1
-selected by cost 1, tie 0, chance 0, session 0, pin 1; busy 1, refused 1
-queued 1, cancelled 0
-reservations released 1, rolled back 1, expired 0, ended 0; workers stalled 0
-prompt tokens 128, overlap 32 of 48 at best
-replicas: journal 4, lost 0; applied 0, duplicate 0, stale 0, early 0, rejected 0, claims 0
-`
-	if got := r.Metrics().String(); got != want {
-		t.Errorf("%s", got)
-	}
-}

@@ -22,8 +22,6 @@ type ledger struct {
 	// nextLate is the earliest time at which a worker can become late without news of it.
 	// Before it, no worker has to be checked.
 	nextLate time.Duration
-	endings  [endings]uint64 // counts, by the way they ended
-	stalls   uint64
 }
 
 func newLedger(cfg *Config, f *fleet) ledger {
@@ -142,20 +140,9 @@ func (l *ledger) endPrefill(at int32) {
 	l.tree.endPromise(e)
 }
 
-// ending is the way a reservation ended.
-type ending uint8
-
-const (
-	released ending = iota
-	rolledBack
-	expired
-	ended // with its worker, or with the router that made it
-	endings
-)
-
-// end removes reservation at from all lists, sums and the tree, and frees its entry. how is
-// counted in endings. It returns a copy of the reservation.
-func (l *ledger) end(at int32, how ending) reservation {
+// end removes reservation at from all lists, sums and the tree, and frees its entry. It returns a
+// copy of the reservation.
+func (l *ledger) end(at int32) reservation {
 	l.endPrefill(at)
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
@@ -168,7 +155,6 @@ func (l *ledger) end(at int32, how ending) reservation {
 	l.ages.remove(l.slab, at)
 	w.active.remove(l.slab, at)
 	l.updateNextLate(w)
-	l.endings[how]++
 	was := *e
 	*e = reservation{}
 	l.freeEntries = append(l.freeEntries, at)

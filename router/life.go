@@ -6,11 +6,10 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// end ends reservation at (its index in the slab); how says in which way. If this router made
-// the reservation, its replicas get an event. If a replica made it, the end is remembered, so
+// end ends reservation at (its index in the slab). If this router made the reservation, its replicas get an event. If a replica made it, the end is remembered, so
 // that a late event does not make the reservation again.
-func (r *Router) end(at int32, how ending) {
-	e := r.ledger.end(at, how)
+func (r *Router) end(at int32) {
+	e := r.ledger.end(at)
 	if e.peer == ownPeer {
 		r.journal.released(&e)
 	} else {
@@ -20,14 +19,14 @@ func (r *Router) end(at int32, how ending) {
 
 // endOwn calls last with the entry of res, a reservation of this router, and then ends the
 // reservation. It returns false, and does not call last, if the reservation has ended before.
-func (r *Router) endOwn(now time.Duration, res Reservation, how ending, last func(*reservation)) bool {
+func (r *Router) endOwn(now time.Duration, res Reservation, last func(*reservation)) bool {
 	r.advance(now)
 	e := r.own(res)
 	if e == nil {
 		return false
 	}
 	last(e)
-	r.end(res.at, how)
+	r.end(res.at)
 	r.verify()
 	return true
 }
@@ -77,20 +76,20 @@ func (r *Router) Progress(now time.Duration, res Reservation, computedTokens, ou
 // The first call returns true, any later one false; a reservation that has ended in another way
 // gives false too.
 func (r *Router) Release(now time.Duration, res Reservation) bool {
-	return r.endOwn(now, res, released, func(e *reservation) { r.noteProgress(&r.workers[e.slot]) })
+	return r.endOwn(now, res, func(e *reservation) { r.noteProgress(&r.workers[e.slot]) })
 }
 
 // Abandon ends a reservation whose answer did not complete. Unlike Release it does not count as
 // progress of the worker. It returns false if the reservation has ended before.
 func (r *Router) Abandon(now time.Duration, res Reservation) bool {
-	return r.endOwn(now, res, released, func(*reservation) {})
+	return r.endOwn(now, res, func(*reservation) {})
 }
 
 // Rollback ends a reservation whose request was never sent, because its caller left. It is like
 // Abandon, but it also returns the session to its previous worker, unless a later request has
 // claimed the session.
 func (r *Router) Rollback(now time.Duration, res Reservation) bool {
-	return r.endOwn(now, res, rolledBack, func(e *reservation) { r.sessions.unclaim(r.now, e) })
+	return r.endOwn(now, res, func(e *reservation) { r.sessions.unclaim(r.now, e) })
 }
 
 // Expired is a reservation that ended for lack of progress.
@@ -115,7 +114,7 @@ func (r *Router) Expire(now time.Duration, dst []Expired) []Expired {
 			x.Reservation = Reservation{at, e.id}
 		}
 		dst = append(dst, x)
-		r.end(at, expired)
+		r.end(at)
 	}
 	r.verify()
 	return dst

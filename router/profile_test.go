@@ -105,7 +105,7 @@ func TestSharedBlocksAreReadOnce(t *testing.T) {
 		}
 		for i, got := range e.Candidates[0].Terms {
 			if math.Abs(got-want[i]) > 1e-9 {
-				t.Errorf("%s is %v, want %v", e.TermNames()[i], got, want[i])
+				t.Errorf("%s is %v, want %v", termNames[e.Policy][i], got, want[i])
 			}
 		}
 	}

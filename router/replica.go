@@ -88,19 +88,19 @@ func (r *Router) peerOf(id ReplicaID, epoch uint64) (int32, Verdict) {
 // empty ends all reservations of the replica at index at, oldest first, and removes its
 // tombstones from the table.
 func (r *Router) empty(at int32) {
-	r.endMatching(at, ended, func(*reservation) bool { return true })
+	r.endMatching(at, func(*reservation) bool { return true })
 	r.dropTombstones(at)
 }
 
 // endMatching ends the reservations of one replica for which match returns true, oldest first.
-// peer is the replica's index in peers, how the way of ending. It walks all reservations: a
+// peer is the replica's index in peers. It walks all reservations: a
 // replica leaves or restarts rarely, so there is no list per replica to maintain.
-func (r *Router) endMatching(peer int32, how ending, match func(*reservation) bool) {
+func (r *Router) endMatching(peer int32, match func(*reservation) bool) {
 	for at := r.ages.head; at != none; {
 		e := &r.slab[at]
 		next := e.links[byAge].next
 		if e.peer == peer && match(e) {
-			r.end(at, how)
+			r.end(at)
 		}
 		at = next
 	}
@@ -130,7 +130,7 @@ func (r *Router) apply(at int32, ev *Event) Verdict {
 		if known == noEntry {
 			v = r.recordEarly(at, tombstone{id: ev.ID, released: true, claimSeen: ev.Session != 0})
 		} else {
-			r.end(known, released)
+			r.end(known)
 		}
 		if v == Applied || v == Early {
 			r.applyClaim(ev)
@@ -215,7 +215,7 @@ func (r *Router) ApplySnapshot(now time.Duration, s *Snapshot, dst []Verdict) ([
 		ids = append(ids, s.Events[i].ID)
 	}
 	slices.Sort(ids)
-	r.endMatching(at, released, func(e *reservation) bool {
+	r.endMatching(at, func(e *reservation) bool {
 		_, has := slices.BinarySearch(ids, e.id)
 		return e.id <= s.LastID && !has
 	})

@@ -22,9 +22,9 @@ type Router struct {
 	queue    queue
 	journal  journal
 	chance   draw
-	choices  uint64 // requests that got a worker; orders lastChosen for round robin
-	lastID   uint64 // of a reservation; never reused, so a stale handle is recognised
-	metrics  Metrics
+	choices  uint64          // requests that got a worker; orders lastChosen for round robin
+	lastID   uint64          // of a reservation; never reused, so a stale handle is recognised
+	selected [reasons]uint64 // choices by Reason
 }
 
 // New returns a router without workers. The error lists all faults of cfg.
@@ -96,7 +96,7 @@ func (r *Router) Leave(now time.Duration, w kv.Rank, dst []Reservation) []Reserv
 		if e := &r.slab[at]; e.peer == ownPeer {
 			dst = append(dst, Reservation{at, e.id})
 		}
-		r.end(at, ended)
+		r.end(at)
 	}
 	r.leave(slot)
 	r.verify()

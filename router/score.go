@@ -28,7 +28,6 @@ type scorer struct {
 	costs        []float64 // by slot, of candidates only
 	ties         []int32
 	chances      []float64 // by index in candidates
-	best         int       // most cached or predicted blocks of the prompt at any worker, candidate or not
 	mostWaiting  int       // most waiting requests of any candidate
 	leastPrefill int       // fewest prompt tokens to compute of any candidate
 }
@@ -45,7 +44,7 @@ func (s *scorer) reset(slots int) {
 	clear(s.overlaps)
 	clear(s.promised)
 	clear(s.depths)
-	s.candidates, s.best, s.mostWaiting, s.leastPrefill = s.candidates[:0], 0, 0, math.MaxInt
+	s.candidates, s.mostWaiting, s.leastPrefill = s.candidates[:0], 0, math.MaxInt
 }
 
 // score finds the candidates for req and computes their costs. It first computes the extremes
@@ -62,7 +61,6 @@ func (s *scorer) score(req *Request) {
 	}
 	for i := range req.Overlaps {
 		o := &req.Overlaps[i]
-		s.best = max(s.best, o.Blocks())
 		if slot := s.fleet.slotOf(o.Worker); slot != noEntry {
 			s.overlaps[slot] = *o
 		}
@@ -98,7 +96,6 @@ func (s *scorer) addPromised() {
 		}
 		o.Device += all - known
 		s.promised[slot] = int32(all - known)
-		s.best = max(s.best, all)
 	}
 }
 
@@ -106,7 +103,7 @@ func (s *scorer) addPromised() {
 const maxTerms = 4
 
 // cost returns the cost of the candidate in slot (the lowest is best) and the cost's terms, in
-// the order of Policy.terms. The formulas stand at the constants of [Policy].
+// the order of termNames. The formulas stand at the constants of [Policy].
 func (s *scorer) cost(slot int32) (cost float64, terms [maxTerms]float64) {
 	w, o, k, bs := &s.fleet.workers[slot], &s.overlaps[slot], s.weights, float64(s.cfg.BlockTokens)
 	switch s.cfg.Policy {

@@ -1,10 +1,6 @@
 package router
 
-import (
-	"time"
-
-	"github.com/coppice-llm/coppice/kv"
-)
+import "time"
 
 // Select chooses a worker for req and makes a reservation there in one step, so the next request
 // sees the load of this one. The caller must end the reservation when the request ends, with
@@ -15,11 +11,9 @@ import (
 func (r *Router) Select(now time.Duration, req *Request) (Decision, error) {
 	r.advance(now)
 	if err := req.check(r.cfg); err != nil {
-		r.metrics.Refused++
 		return Decision{}, err
 	}
 	if r.outranked(req) || r.allBusy(req) {
-		r.metrics.Busy++
 		return Decision{}, ErrBusy
 	}
 	return r.choose(req)
@@ -45,12 +39,10 @@ func (r *Router) nextWaiting() int32 {
 // [ErrNoWorkers].
 func (r *Router) choose(req *Request) (Decision, error) {
 	if r.active >= r.cfg.MaxActive {
-		r.metrics.Refused++
 		return Decision{}, ErrFull
 	}
 	r.scorer.score(req)
 	if len(r.scorer.candidates) == 0 {
-		r.metrics.Refused++
 		return Decision{}, ErrNoWorkers
 	}
 	slot, reason := r.pick(req)
@@ -100,7 +92,7 @@ func (r *Router) bound(req *Request) (int32, Reason, bool) {
 }
 
 // book makes a reservation for req on the worker in slot, stores the session's claim, appends
-// the event for replicas and updates the metrics.
+// the event for replicas and counts the choice.
 func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	s := &r.scorer
 	w, o := &r.workers[slot], s.overlaps[slot]
@@ -116,10 +108,7 @@ func (r *Router) book(req *Request, slot int32, reason Reason) Decision {
 	r.updateNextLate(w)
 	r.sessions.claim(r.now, e, req.Session, w.id)
 	r.journal.reserved(e, w.id, a.hashes)
-	r.metrics.Selected[reason]++
-	r.metrics.PromptTokens += uint64(s.prompt)
-	r.metrics.OverlapTokens += uint64(min(s.prompt, o.Blocks()*r.cfg.BlockTokens))
-	r.metrics.BestTokens += uint64(min(s.prompt, s.best*r.cfg.BlockTokens))
+	r.selected[reason]++
 	r.verify()
 	return Decision{Reservation{at, r.lastID}, w.id, s.costs[slot], o, reason}
 }
@@ -137,10 +126,8 @@ func (r *Router) Wait(now time.Duration, req *Request) (Ticket, error) {
 		err = &QueueFullError{r.queue.n, r.cfg.MaxQueued}
 	}
 	if err != nil {
-		r.metrics.Refused++
 		return Ticket{}, err
 	}
-	r.metrics.Queued++
 	return r.queue.enqueue(req, r.queue.turnOf(req, r.now.Seconds())), nil
 }
 
@@ -178,7 +165,6 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	req.Overlaps = overlaps
 	r.queue.dequeue(t.at)
 	if err := req.check(r.cfg); err != nil {
-		r.metrics.Refused++
 		return Decision{}, err
 	}
 	return r.choose(&req)
@@ -191,18 +177,11 @@ func (r *Router) Cancel(t Ticket) bool {
 		return false
 	}
 	r.queue.dequeue(t.at)
-	r.metrics.Cancelled++
 	return true
 }
 
 // Queued returns the number of waiting requests.
 func (r *Router) Queued() int { return r.queue.n }
-
-// Session returns the worker of a session, if it has one. The worker may have left or
-// may be busy.
-func (r *Router) Session(now time.Duration, id uint64) (kv.Rank, bool) {
-	return r.sessions.get(max(now, r.now), id)
-}
 
 // SessionPool returns the pool of the worker of req.Session if that worker is healthy, else 0. A
 // caller that may choose any pool should send the session's next request to this pool, where its

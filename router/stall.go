@@ -102,7 +102,6 @@ func (l *ledger) markStalled() {
 		if at := l.lateAt(w); at < l.fleet.now {
 			w.stalled = true
 			l.fleet.stalled++
-			l.stalls++
 		} else {
 			l.nextLate = min(l.nextLate, at)
 		}

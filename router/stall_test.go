@@ -66,7 +66,7 @@ func TestStall(t *testing.T) {
 			if c.late == 0 {
 				return
 			}
-			if chosen(t, r, c.late)[a] || !loadOf(t, r, a).Stalled || r.Metrics().Stalled != 1 {
+			if chosen(t, r, c.late)[a] || !loadOf(t, r, a).Stalled || r.fleet.stalled != 1 {
 				t.Fatalf("at %v it is chosen; %+v", c.late, loadOf(t, r, a))
 			}
 			if chosen(t, r, 2*c.late)[a] {

@@ -60,9 +60,6 @@ func (p Policy) String() string { return policyNames.Name(p) }
 // UnmarshalText reads a policy's name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
 
-// terms returns the names of the terms in [Candidate.Terms] for policy p.
-func (p Policy) terms() []string { return termNames[p] }
-
 // termNames holds the names of each policy's terms, in the order in which scorer.cost fills the
 // terms.
 var termNames = [...][]string{

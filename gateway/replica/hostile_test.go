@@ -102,10 +102,15 @@ func TestReplicasHostileNetwork(t *testing.T) {
 	}
 }
 
-// session returns the worker of a session.
+// session returns the worker to which the next request of a session would go because of the session.
 func (s *stand) session(name string) (at kv.Rank, ok bool) {
 	s.d.With(func(r *router.Router, now time.Duration) {
-		at, ok = r.Session(now, max(1, xxh3.HashString("\x00"+name)))
+		e, err := r.Explain(now, &router.Request{PromptTokens: 1, Session: max(1, xxh3.HashString("\x00"+name))})
+		if err != nil || e.Reason != router.BySession {
+			return
+		}
+		i := slices.IndexFunc(e.Candidates, func(c router.Candidate) bool { return c.Probability == 1 })
+		at, ok = e.Candidates[i].Worker, true
 	})
 	return at, ok
 }
