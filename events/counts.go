@@ -1,9 +1,6 @@
 package events
 
-import (
-	"fmt"
-	"reflect"
-)
+import "reflect"
 
 // PublisherMetrics are counts since the start.
 type PublisherMetrics struct {
@@ -16,11 +13,6 @@ type PublisherMetrics struct {
 	Snapshots  uint64 // made
 	HeldBlocks uint64 // blocks stored and not removed; a block in two tiers counts twice
 	NextSeq    uint64 // of the next batch to append to the log; HeldBlocks is after the batches before it
-}
-
-func (m PublisherMetrics) String() string {
-	return fmt.Sprintf("events %d, batches %d (heartbeats %d, lost %d, %d bytes, send errors %d), held %d blocks, snapshots %d, next %d",
-		m.Events, m.Batches, m.Heartbeats, m.Lost, m.Bytes, m.SendErrors, m.HeldBlocks, m.Snapshots, m.NextSeq)
 }
 
 // Counts are the effects of a rank's messages, for Status and metrics.
@@ -51,10 +43,4 @@ func (c *Counts) add(o *Counts) {
 	for i := range sum.NumField() {
 		sum.Field(i).SetUint(sum.Field(i).Uint() + more.Field(i).Uint())
 	}
-}
-
-func (c Counts) String() string {
-	return fmt.Sprintf("batches %d, events %d, stored %d, removed %d, stale %d, gaps %d, restarts %d, replays %d, snapshots %d, recoveries %d (failed %d), clears %d, malformed %d, impossible %d, unknown worker %d, unknown events %d, unknown medium %d, other group %d, refused salted %d, orphans %d, dropped %d",
-		c.Batches, c.Events, c.StoredBlocks, c.RemovedBlocks, c.Stale, c.Gaps, c.Restarts, c.Replays, c.Snapshots, c.Recoveries, c.FailedRecoveries,
-		c.Clears, c.Malformed, c.Impossible, c.UnknownWorker, c.UnknownEvents, c.UnknownMedium, c.OtherGroup, c.RefusedSalted, c.OrphanBlocks, c.Dropped)
 }

@@ -17,10 +17,6 @@ const (
 	Impossible                // no publisher would send it
 )
 
-var verdictNames = [...]string{"initial", "contiguous", "gap", "stale", "restarted", "impossible"}
-
-func (v Verdict) String() string { return verdictNames[v] }
-
 // Cursor is the position of one rank's reader: the epoch, and the number of the next batch. The
 // zero value is initial. Example: after batch 7 of epoch 3 it holds epoch 3, next 8; batch 8 is
 // Contiguous, 10 a Gap, 7 Stale, and any batch of epoch 4 Restarted.

@@ -6,9 +6,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Rank is the owner of events and of their numbers.
-type Rank = kv.Rank
-
 // Block is a stored block as an index needs it.
 type Block struct {
 	Hash  kv.BlockHash // as the worker names the block, also when the block is removed

@@ -3,7 +3,6 @@ package gateway
 import (
 	"errors"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -247,10 +246,7 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 // the longest prompt that any of them takes. Control tokens in messages are treated as most
 // workers treat them.
 func readAs(s *members.Snapshot) prompt.As {
-	as := prompt.As{MaxTokens: math.MaxInt}
-	if s.Longest > 0 {
-		as.MaxTokens = s.Longest
-	}
+	as := prompt.As{MaxTokens: s.Longest}
 	if 2*s.Plain > len(s.ByID) {
 		as.Controls = chat.Text
 	}

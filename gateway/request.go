@@ -136,7 +136,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
 	reading, fleet := g.reading.Load(), g.members.Snapshot()
-	if err := reading.ReadAs(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
+	if err := reading.Read(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
 		return badBody(err)
 	}
 	p.took.read = time.Since(began)

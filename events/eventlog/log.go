@@ -37,9 +37,6 @@ type Config struct {
 // BatchBlocks.
 func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
-// Validate returns all fields that are out of range.
-func (c Config) Validate() error { return bounds.Check("eventlog", c.WithDefaults()) }
-
 // Dump returns Stored events for all blocks of a cache, parents first. next is the number of the
 // first batch whose changes are not in them. Block.Local may be 0.
 type Dump func(context.Context) (stored []kv.Event, next uint64, err error)

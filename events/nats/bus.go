@@ -53,11 +53,6 @@ type BusMetrics struct {
 	Dropped   uint64 // messages dropped because they came faster than they were read
 }
 
-func (m BusMetrics) String() string {
-	return fmt.Sprintf("connected %v, %d times; sent %d, unsent %d; received %d, too long %d, dropped %d",
-		m.Connected, m.Connects, m.Sent, m.Unsent, m.Received, m.TooLong, m.Dropped)
-}
-
 // Bus exchanges small messages among peers: each message goes to all others, not to its sender.
 // It is core NATS: messages may be lost, those of one sender arrive in order, and nothing is
 // stored. Its methods may be called from any goroutine.

@@ -3,7 +3,6 @@ package nats
 import (
 	"bytes"
 	"cmp"
-	"fmt"
 	"slices"
 	"time"
 )
@@ -47,11 +46,6 @@ type WatcherMetrics struct {
 	TooMany   uint64 // announcements of names beyond MaxNames, ignored
 	Dropped   uint64 // announcements dropped because they came faster than they were read
 	Outages   uint64 // times that all deadlines were renewed, because there was no server or the connection is new
-}
-
-func (m WatcherMetrics) String() string {
-	return fmt.Sprintf("names %d, heard %d (goodbyes %d, malformed %d, too many %d, dropped %d), lost %d, outages %d",
-		m.Names, m.Heard, m.Goodbyes, m.Malformed, m.TooMany, m.Dropped, m.Lost, m.Outages)
 }
 
 // receive applies an announcement that arrived at now. An empty payload is a goodbye.

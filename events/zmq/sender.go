@@ -67,10 +67,6 @@ type SenderMetrics struct {
 	Answered    uint64 // replays and snapshots
 }
 
-func (m SenderMetrics) String() string {
-	return fmt.Sprintf("subscribers %d, dropped %d, refused %d, answered %d", m.Subscribers, m.Dropped, m.Refused, m.Answered)
-}
-
 // NewSender returns a Sender; Start opens its sockets.
 func NewSender(cfg SenderConfig) *Sender {
 	s := &Sender{cfg: bounds.Fill(cfg), conns: make(map[net.Conn]bool), subs: make(map[*subscription]bool)}

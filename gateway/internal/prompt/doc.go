@@ -15,7 +15,7 @@
 //		return err
 //	}
 //	var p prompt.Prompt // kept, with its memory, for the next request
-//	if err := r.Read(prompt.Chat, tenant, body, &p); err != nil {
+//	if err := r.Read(prompt.Chat, tenant, body, prompt.As{}, &p); err != nil {
 //		return err // an *openai.Error, for the client
 //	}
 //	hashes.Reset(p.Tokens, p.Namespace)

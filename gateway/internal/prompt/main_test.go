@@ -63,7 +63,7 @@ func testReader(t testing.TB, cfg Config) *Reader {
 
 func read(t testing.TB, r *Reader, kind Kind, body string, p *Prompt) {
 	t.Helper()
-	if err := r.Read(kind, "", []byte(body), p); err != nil {
+	if err := r.Read(kind, "", []byte(body), As{}, p); err != nil {
 		t.Fatalf("%s: %v", body, err)
 	}
 }

@@ -20,6 +20,12 @@ type Reader struct {
 	encoders chan *tokenizer.Encoder // idle encoders
 }
 
+// As says how the current workers read prompts.
+type As struct {
+	MaxTokens int              // most tokens that any worker takes, if less than Config.MaxTokens; 0: unknown
+	Controls  chat.ControlMode // how control tokens in messages written by callers are treated
+}
+
 // New makes a Reader. The error is that of [Config.Validate].
 func New(cfg Config) (*Reader, error) {
 	cfg = cfg.WithDefaults()
@@ -41,20 +47,12 @@ func New(cfg Config) (*Reader, error) {
 // All other oddities are left to the worker to judge, and at most make p inexact.
 //
 // It keeps no part of body. For token ids it allocates nothing once p has enough memory.
-func (r *Reader) Read(kind Kind, tenant string, body []byte, p *Prompt) error {
-	return r.ReadAs(kind, tenant, body, As{MaxTokens: r.cfg.MaxTokens}, p)
-}
-
-// As says how the current workers read prompts.
-type As struct {
-	MaxTokens int              // most tokens that any worker takes, if less than Config.MaxTokens
-	Controls  chat.ControlMode // how control tokens in messages written by callers are treated
-}
-
-// ReadAs is Read for workers that read prompts as as says.
-func (r *Reader) ReadAs(kind Kind, tenant string, body []byte, as As, p *Prompt) error {
+func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) error {
 	p.Reset()
-	p.most = min(max(as.MaxTokens, 1), r.cfg.MaxTokens)
+	p.most = r.cfg.MaxTokens
+	if as.MaxTokens > 0 {
+		p.most = min(as.MaxTokens, p.most)
+	}
 	q := &p.peeked
 	q.Most = p.most
 	peek := openai.PeekCompletion

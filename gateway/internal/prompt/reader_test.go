@@ -20,7 +20,7 @@ import (
 func agrees(t *testing.T, r *Reader, kind Kind, body []byte, p *Prompt) (accepted bool) {
 	t.Helper()
 	want, err := byServer(r.cfg.Tokenizer, r.cfg.Template, kind, body)
-	readErr := r.Read(kind, "", body, p)
+	readErr := r.Read(kind, "", body, As{}, p)
 	if err != nil {
 		return false
 	}
@@ -141,7 +141,7 @@ func TestReadOptions(t *testing.T) {
 		{Chat, `{"messages":[{"role":"user","content":"a"}],"add_special_tokens":true,"max_completion_tokens":3}`,
 			Prompt{Tokens: r.cfg.Tokenizer.EncodePrompt(nil, render(t, r, "a")), Prompts: 1, Choices: 1, OutputTokens: 3, Exact: true}},
 	} {
-		if err := r.Read(tc.kind, "t", []byte(tc.body), &p); err != nil {
+		if err := r.Read(tc.kind, "t", []byte(tc.body), As{}, &p); err != nil {
 			t.Fatal(err)
 		}
 		tc.want.Namespace = openai.Namespace("t", tc.want.CacheSalt)
@@ -243,7 +243,7 @@ func TestMaxTokens(t *testing.T) {
 func TestOwnNamespace(t *testing.T) {
 	own := testReader(t, Config{Namespace: func(tenant, salt string) kv.Namespace { return kv.Namespace{LoRA: tenant + salt} }})
 	var p Prompt
-	if err := own.Read(Completions, "a", []byte(`{"prompt":[1],"cache_salt":"b"}`), &p); err != nil || p.Namespace.LoRA != "ab" {
+	if err := own.Read(Completions, "a", []byte(`{"prompt":[1],"cache_salt":"b"}`), As{}, &p); err != nil || p.Namespace.LoRA != "ab" {
 		t.Errorf("%+v, %v", p.Namespace, err)
 	}
 }
@@ -253,7 +253,7 @@ func TestReadRefuses(t *testing.T) {
 	var p Prompt
 	read(t, r, Completions, `{"model":"m","prompt":[1]}`, &p)
 	var fault *openai.Error
-	if err := r.Read(Completions, "", []byte(`{"model":"x","prompt":[1`), &p); !errors.As(err, &fault) || fault.Status != 400 {
+	if err := r.Read(Completions, "", []byte(`{"model":"x","prompt":[1`), As{}, &p); !errors.As(err, &fault) || fault.Status != 400 {
 		t.Errorf("a broken body: %v", err)
 	}
 	if p.Model != "" || p.Tokens != nil {
@@ -283,7 +283,7 @@ func TestReadAllocates(t *testing.T) {
 	}{{"tokens", tokenBody(1000), 0}, {"text", completionBody(3000), 1}} {
 		body := []byte(tc.body)
 		if n := testing.AllocsPerRun(50, func() {
-			if err := r.Read(Completions, "", body, &p); err != nil || !p.Exact {
+			if err := r.Read(Completions, "", body, As{}, &p); err != nil || !p.Exact {
 				t.Fatal(err, p.Inexact)
 			}
 		}); n > tc.most {
@@ -328,19 +328,19 @@ func TestNextTurnIsEncodedOnce(t *testing.T) {
 	}
 }
 
-// TestReadAs: no more tokens are read than requested, nor more than Config allows, and an
+// TestMostTokens: no more tokens are read than requested, nor more than Config allows, and an
 // endless text costs little.
-func TestReadAs(t *testing.T) {
+func TestMostTokens(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), MaxTokens: 1000})
 	var p Prompt
 	body := []byte(`{"prompt":"` + strings.Repeat("What is light? ", 1000) + `"}`)
-	for most, want := range map[int]int{-1: 1, 1: 1, 10: 10, 1000: 1000, 1001: 1000} {
-		if err := r.ReadAs(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact {
+	for most, want := range map[int]int{0: 1000, 1: 1, 10: 10, 1000: 1000, 1001: 1000} {
+		if err := r.Read(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact {
 			t.Errorf("at most %d: %d, truncated %v, exact %v, %v", most, len(p.Tokens), p.Truncated, p.Exact, err)
 		}
 	}
 	long := []byte(`{"prompt":"` + strings.Repeat("x", 1<<20) + `"}`)
-	if err := r.ReadAs(Completions, "", long, As{MaxTokens: 10}, &p); err != nil || !p.Truncated || len(p.Tokens) > 10 {
+	if err := r.Read(Completions, "", long, As{MaxTokens: 10}, &p); err != nil || !p.Truncated || len(p.Tokens) > 10 {
 		t.Errorf("one long piece: %d, truncated %v, %v", len(p.Tokens), p.Truncated, err)
 	}
 }
@@ -371,7 +371,7 @@ func TestControlsAsTheWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			var p Prompt
-			if err := r.ReadAs(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact || !slices.Equal(p.Tokens, want) {
+			if err := r.Read(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact || !slices.Equal(p.Tokens, want) {
 				t.Errorf("%v, %.30q: exact %v, %v, %v, want %v", mode, content, p.Exact, err, p.Tokens, want)
 			}
 			if (len(rendered.Plain) > 0) != (mode == chat.Text && content != "x") {
