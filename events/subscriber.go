@@ -4,12 +4,60 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
+	"github.com/coppice-llm/coppice/events/wire"
+	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
+
+// ErrClosed is returned by calls after Close.
+var ErrClosed = errors.New("events: closed")
+
+// SubscriberConfig bounds a [Subscriber]. The zero value works, except BlockTokens.
+type SubscriberConfig struct {
+	BlockTokens int `min:"1" max:"1<<20"` // tokens per block of the index; workers with another block size are refused
+	Limits      wire.Limits
+
+	// RecoverTimeout bounds one replay or snapshot. Default 10 s.
+	RecoverTimeout time.Duration `default:"10s" min:"1ms" max:"1h"`
+	// RetryMin is the wait after a failed recovery. After each further failure the wait doubles,
+	// up to RetryMax. Defaults 10 ms and 5 s, as in Dynamo.
+	RetryMin time.Duration `default:"10ms" min:"1us" max:"1h"`
+	RetryMax time.Duration `default:"5s" max:"1h"`
+	// Grace is how long a rank stays valid after its connection has broken. Then it is cleared, or
+	// Outdated under Follow.Outlast.
+	// Default 2 s. Below 0: cleared at once.
+	Grace time.Duration `default:"2s" max:"1h"`
+	// Silence is how long a rank stays valid without a new message, heartbeats included. Then it
+	// is cleared until its next message, or Outdated under Follow.Outlast. 0: never cleared, because vLLM sends no heartbeats.
+	Silence time.Duration `min:"0s" max:"24h"`
+	// DumpBlocks bounds the blocks of one snapshot. Default 1<<22.
+	DumpBlocks int `default:"1<<22" min:"1" max:"1<<32"`
+	// SaltedBlocks bounds, per rank, the blocks whose salt is remembered. Only the first block
+	// of a sequence names its salt, but the hashes of later blocks depend on it too. Beyond the
+	// bound salted blocks are refused. Default 1<<20.
+	SaltedBlocks int `default:"1<<20" min:"0" max:"1<<32"`
+
+	// OnChange, if not nil, is called when a rank's state changes, with the new state and the
+	// reason for Lost or Faulty. The rank's goroutine calls it, so it must not block.
+	OnChange func(kv.Rank, State, error)
+}
+
+// WithDefaults returns a copy in which zero fields have their defaults.
+func (c SubscriberConfig) WithDefaults() SubscriberConfig { return bounds.Fill(c) }
+
+// Validate returns all fields that are out of range.
+func (c SubscriberConfig) Validate() error {
+	err := bounds.Check("events", c)
+	if c.RetryMax < c.RetryMin {
+		err = errors.Join(err, fmt.Errorf("events: RetryMax is %v, want at least RetryMin, %v", c.RetryMax, c.RetryMin))
+	}
+	return err
+}
 
 // State is the validity of a rank's contents in the sink.
 type State uint8
@@ -171,4 +219,85 @@ func (s *Subscriber) Counts() Counts {
 		f.mu.Unlock()
 	}
 	return sum
+}
+
+// Block is a stored block as an index needs it.
+type Block struct {
+	Hash  kv.BlockHash // as the worker names the block, also when the block is removed
+	Local kv.LocalHash // hash of the content, computed by this process: equal for all workers
+}
+
+// Stored is a run of consecutive blocks that became available in one tier.
+type Stored struct {
+	Tier      kv.Tier
+	Parent    kv.BlockHash // the block before Blocks[0], if HasParent
+	HasParent bool         // false at the start of a sequence
+	Blocks    []Block
+}
+
+// ErrUnknownParent is a Sink's error for blocks below an unknown block.
+var ErrUnknownParent = errors.New("events: parent block unknown")
+
+// Sink is an index that a [Subscriber] keeps current. Calls for one rank are sequential and in
+// order; calls for different ranks are concurrent. A Sink keeps no slice of its arguments after
+// it returns, except Replace's.
+//
+// The contents of a rank are a set of pairs (tier, hash). Store adds pairs and Remove deletes
+// them. Storing a pair that is present, or removing one that is absent, changes nothing.
+type Sink interface {
+	// Store fails with ErrUnknownParent if the rank has the parent in no tier. Then it
+	// stores nothing.
+	Store(r kv.Rank, s Stored) error
+	Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash)
+	// Clear deletes all blocks of a rank, in all tiers. The rank stays known.
+	Clear(r kv.Rank)
+	// Replace makes dump the whole contents of the rank. Readers see all of the change or
+	// nothing of it. In dump, parents come before their children. The sink owns dump. refused is
+	// the number of blocks whose parents are not in dump.
+	Replace(r kv.Rank, dump []Stored) (refused int)
+	// Forget removes a rank that will not return.
+	Forget(r kv.Rank)
+}
+
+// PublisherMetrics are counts since the start.
+type PublisherMetrics struct {
+	Events     uint64 // events appended to the log
+	Batches    uint64 // sent, including heartbeats
+	Heartbeats uint64
+	Bytes      uint64 // bytes of all payloads sent
+	Lost       uint64 // batches that the log dropped before they were sent; readers recover them by a snapshot
+	SendErrors uint64 // failed sends, counted per transport
+	Snapshots  uint64 // made
+	HeldBlocks uint64 // blocks stored and not removed; a block in two tiers counts twice
+	NextSeq    uint64 // of the next batch to append to the log; HeldBlocks is after the batches before it
+}
+
+// Counts are the effects of a rank's messages, for Status and metrics.
+type Counts struct {
+	Batches, Events             uint64 // applied
+	StoredBlocks, RemovedBlocks uint64 // applied
+	Stale                       uint64 // batches seen twice or late; dropped
+	Gaps                        uint64 // found
+	Restarts                    uint64 // of the publisher
+	Replays, Snapshots          uint64 // recoveries that succeeded
+	Recoveries                  uint64 // begun
+	FailedRecoveries            uint64
+	Clears                      uint64 // times that a rank was cleared because it was no longer valid
+	Malformed                   uint64 // frames and payloads that can't be read
+	Impossible                  uint64 // sequence numbers that no publisher sends
+	UnknownWorker               uint64 // messages of another topic or rank
+	UnknownEvents               uint64 // of unknown kinds; skipped
+	UnknownMedium               uint64 // events of unknown tiers; skipped
+	OtherGroup                  uint64 // events of other KV cache groups; skipped
+	RefusedSalted               uint64 // events refused because of SaltedBlocks
+	OrphanBlocks                uint64 // stored below an unknown parent
+	Dropped                     uint64 // batches that arrived while the rank was lost or faulty
+}
+
+// add adds the counts o of another rank to c.
+func (c *Counts) add(o *Counts) {
+	sum, more := reflect.ValueOf(c).Elem(), reflect.ValueOf(o).Elem()
+	for i := range sum.NumField() {
+		sum.Field(i).SetUint(sum.Field(i).Uint() + more.Field(i).Uint())
+	}
 }

@@ -1,8 +1,10 @@
 package server
 
 import (
+	"context"
 	"net/http"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync/atomic"
 	"time"
@@ -11,10 +13,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/server/view"
 )
 
 // metrics are the instruments of the server. Names and meanings are those of vLLM and SGLang
-// where these have one. The values read at each scrape are in collect.go.
+// where these have one. The values read at each scrape are those of scrape.
 type metrics struct {
 	instruments
 	registry *prometheus.Registry
@@ -153,4 +156,124 @@ func (m *metrics) serve() func(*call) error {
 		c.delegate(h)
 		return nil
 	}
+}
+
+// scrape is read for each GET /metrics. The tags of its fields define the Prometheus metrics.
+type scrape struct {
+	Up         bool        `metric:"up" help:"1 while the node runs and takes requests."`
+	Conns      int64       `metric:"http_connections" help:"Open connections."`
+	BodyBytes  int64       `metric:"http_body_bytes" help:"Bytes of the bodies of open requests."`
+	MemoryUsed int64       `metric:"http_memory_bytes" help:"Bytes of memory that open requests hold: bodies, texts, conversations and outputs."`
+	MemoryMost int64       `metric:"http_memory_limit_bytes" help:"Most bytes of memory that open requests may hold."`
+	Stats      *view.Stats // nil if the node does not answer
+	Events     *publisher  // nil if events are not published
+}
+
+// publisher has the fields of events.PublisherMetrics, by the same names.
+type publisher struct {
+	Events     uint64 `metric:"events_published_total" help:"Cache events that were numbered."`
+	Batches    uint64 `metric:"events_batches_total" help:"Batches of events sent, heartbeats included."`
+	Heartbeats uint64 `metric:"events_heartbeats_total" help:"Empty batches of events sent."`
+	Bytes      uint64 `metric:"events_bytes_total" help:"Payload bytes of the batches of events."`
+	Lost       uint64 `metric:"events_lost_total" help:"Batches of events that were dropped before they were sent."`
+	SendErrors uint64 `metric:"events_send_errors_total" help:"Batches of events that a transport did not take."`
+	Snapshots  uint64 `metric:"events_snapshots_total" help:"Snapshots made for readers."`
+	HeldBlocks uint64 `metric:"events_held_blocks" help:"Blocks that events announced and did not remove, counted in each tier."`
+	NextSeq    uint64 `metric:"events_next_sequence" help:"Sequence number of the next batch of events."`
+}
+
+// statsTimeout is the longest that a scrape waits for the current step to end.
+const statsTimeout = 5 * time.Second
+
+// stats returns the node's current figures.
+func (s *Server) stats(ctx context.Context) (*view.Stats, error) {
+	st, err := s.cfg.Node.Stats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	info := s.cfg.Node.Info()
+	figures := view.StatsOf(&info, &st)
+	return &figures, nil
+}
+
+// scrape reads the figures for Prometheus. If the node does not answer in time, Stats is nil and
+// Up false.
+func (s *Server) scrape() scrape {
+	ctx, cancel := context.WithTimeout(context.Background(), statsTimeout)
+	defer cancel()
+	all := scrape{Conns: s.metrics.conns.Load(), BodyBytes: s.bodies.Load(), MemoryUsed: s.memory.Used(), MemoryMost: s.memory.Most()}
+	if s.cfg.Events != nil {
+		all.Events = new(publisher)
+		figures.Copy(all.Events, s.cfg.Events())
+	}
+	st, err := s.stats(ctx)
+	if err != nil {
+		return all
+	}
+	all.Up, all.Stats = s.failed.Load() == nil && !s.Draining(), st
+	all.Stats.Tenants = s.metrics.summed(st.Tenants)
+	return all
+}
+
+// summed adds up the figures of tenants that share a metric label: all tenants beyond
+// Config.TenantLabels have the label "other". It returns one element per label, with the label in
+// Tenant.
+func (m *metrics) summed(tenants []view.Tenant) (sums []view.Tenant) {
+	for _, t := range tenants {
+		t.Tenant = m.label(t.Tenant)
+		i := slices.IndexFunc(sums, func(sum view.Tenant) bool { return sum.Tenant == t.Tenant })
+		if i < 0 {
+			sums = append(sums, t)
+			continue
+		}
+		sums[i].Running += t.Running
+		sums[i].Waiting += t.Waiting
+	}
+	return sums
+}
+
+// account counts the finished requests of one tenant, since the start.
+type account struct {
+	requests, promptTokens, cachedTokens, outputTokens, servedTokens atomic.Int64
+}
+
+// tenantFigures is the answer of GET /v1/cache/stats to a key without admin rights. The names are
+// those of the node's figures.
+type tenantFigures struct {
+	Running      int     `json:"running"`
+	Waiting      int     `json:"waiting"`
+	Requests     int64   `json:"requests"`
+	PromptTokens int64   `json:"prompt_tokens"`
+	CachedTokens int64   `json:"cached_tokens"`
+	HitRate      float64 `json:"hit_rate"`
+	OutputTokens int64   `json:"output_tokens"`
+	ServedTokens int64   `json:"served_tokens"`
+	ShareLeft    int64   `json:"share_left"`
+}
+
+// add counts a finished request by its bill.
+func (a *account) add(b *bill) {
+	a.requests.Add(1)
+	a.promptTokens.Add(int64(b.promptTokens))
+	a.cachedTokens.Add(int64(b.cachedTokens))
+	a.outputTokens.Add(int64(b.outputTokens))
+	a.servedTokens.Add(int64(b.servedTokens))
+}
+
+// figures returns the counts. Running, Waiting and ShareLeft stay 0.
+func (a *account) figures() tenantFigures {
+	f := tenantFigures{
+		Requests: a.requests.Load(), PromptTokens: a.promptTokens.Load(), CachedTokens: a.cachedTokens.Load(),
+		OutputTokens: a.outputTokens.Load(), ServedTokens: a.servedTokens.Load(),
+	}
+	f.HitRate = float64(f.CachedTokens) / float64(max(f.PromptTokens, 1))
+	return f
+}
+
+// account returns the account of a tenant. Only tenants with keys have one that counts.
+func (m *metrics) account(tenant string) *account {
+	if a := m.accounts[tenant]; a != nil {
+		return a
+	}
+	return new(account)
 }

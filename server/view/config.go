@@ -1,12 +1,18 @@
 package view
 
 import (
+	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // Config configures the source of a Feed and which requests may see it. Source is required.
@@ -65,4 +71,29 @@ func (c Config) withDefaults() Config {
 		c.Access = func(*http.Request) (Access, string) { return Full, "" }
 	}
 	return c
+}
+
+// Source is the observed node; *coppice.Node implements it.
+type Source interface {
+	Info() engine.Info
+	Stats(context.Context) (coppice.Stats, error)
+	Running(context.Context) ([]scheduler.Run, error)
+	Waiting(context.Context) ([]scheduler.Wait, error)
+	Tree(context.Context, coppice.TreeQuery) (coppice.Tree, error)
+	HitRates(ctx context.Context, capacityTokens []int) ([]float64, error)
+}
+
+var _ Source = (*coppice.Node)(nil)
+
+// Texts returns a function for Config.Text that decodes tokens. Invalid UTF-8, most often at
+// either end of a run, becomes U+FFFD. It returns nil if tok is nil.
+func Texts(tok *tokenizer.Tokenizer) func([]kv.Token) string {
+	if tok == nil {
+		return nil
+	}
+	var buf []byte
+	return func(tokens []kv.Token) string {
+		buf = tok.Decode(buf[:0], tokens, false)
+		return strings.ToValidUTF8(string(buf), "\uFFFD")
+	}
 }

@@ -219,7 +219,7 @@ func TestPageIsWhole(t *testing.T) {
 	if len(named) > 0 {
 		t.Errorf("these are not there: %v", named)
 	}
-	if get("/page/../snapshot.go", "").StatusCode == 200 {
+	if get("/page/../feed.go", "").StatusCode == 200 {
 		t.Error("a source file is served")
 	}
 }
