@@ -33,7 +33,6 @@ type Decoder struct {
 	r      reader
 	hashes []uint64 // memory for all events of the batch
 	tokens []uint32
-	raw    []byte
 }
 
 // Decode decodes one payload. The batch and its slices are valid until the next Decode, and only
@@ -51,9 +50,9 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 		return nil, malformed("%d bytes, at most %d", len(payload), d.limits.PayloadBytes)
 	}
 	if cap(d.tokens) > maxSlab { // do not keep the memory of one huge batch
-		d.hashes, d.tokens, d.raw, d.batch.Events = nil, nil, nil, nil
+		d.hashes, d.tokens, d.batch.Events = nil, nil, nil
 	}
-	d.hashes, d.tokens, d.raw = d.hashes[:0], d.tokens[:0], d.raw[:0]
+	d.hashes, d.tokens = d.hashes[:0], d.tokens[:0]
 	d.batch = Batch{Events: d.batch.Events[:0]}
 	d.r = reader{buf: payload}
 	d.readBatch()
@@ -71,7 +70,6 @@ func (d *Decoder) Decode(payload []byte) (*Batch, error) {
 func (d *Decoder) readBatch() {
 	r, b := &d.r, &d.batch
 	if r.at(msgp.MapType) {
-		b.AsMap = true
 		seen := 0
 		for n := r.mapping(); n > 0 && r.err == nil; n-- {
 			switch string(r.text("key", 64)) {
@@ -113,9 +111,7 @@ func (d *Decoder) readBatch() {
 
 // readRank reads data_parallel_rank: a number or nil.
 func (d *Decoder) readRank() {
-	if d.r.nil() {
-		d.batch.NilRank = true
-	} else {
+	if !d.r.nil() {
 		d.batch.Rank, d.batch.HasRank = uint32(d.r.number("rank", math.MaxUint32)), true
 	}
 }
@@ -171,13 +167,13 @@ func (d *Decoder) readArray(e *Event) bool {
 		}
 		return false
 	}
-	e.Kind, e.Fields = kind, n-1
+	e.Kind = kind
 	fields, least := layouts[kind].fields, layouts[kind].least
-	if e.Fields < least {
-		r.fail("%v of %d fields, at least %d", kind, e.Fields, least)
+	if n--; n < least {
+		r.fail("%v of %d fields, at least %d", kind, n, least)
 		return true
 	}
-	for at := 0; at < e.Fields && r.err == nil; at++ {
+	for at := 0; at < n && r.err == nil; at++ {
 		if at < len(fields) {
 			d.readField(e, fields[at])
 		} else {
@@ -242,9 +238,7 @@ func (d *Decoder) readField(e *Event, f field) {
 	switch f {
 	case fieldParent:
 		e.HasParent = true
-		var negative bool
-		e.Parent, e.RawParent, negative = r.hash()
-		e.Signed = e.Signed || negative
+		e.Parent, _ = r.hash()
 	case fieldBlockSize:
 		e.BlockTokens = int(r.number("block size", 1<<20))
 	case fieldLoRAID:
@@ -260,29 +254,29 @@ func (d *Decoder) readField(e *Event, f field) {
 	case fieldKind:
 		e.SpecKind = r.text("kind of cache", text)
 	case fieldWindow:
-		e.Window, e.HasWindow = value(r, "window", msgp.ReadInt64Bytes), true
+		value(r, "window", msgp.ReadInt64Bytes) // not needed
 	}
 }
 
-// hash reads a hash: an integer, or bytes, of which the last 8 are v, big-endian. raw is the
-// bytes, nil for an integer. negative says that the integer is negative.
-func (r *reader) hash() (v uint64, raw []byte, negative bool) {
+// hash reads a hash: an integer, or bytes, of which the last 8 are v, big-endian. size is the number
+// of bytes, 0 for an integer.
+func (r *reader) hash() (v uint64, size int) {
 	if b := r.buf; len(b) >= 9 && b[0] == 0xcf { // the usual form, inline as in readTokens
 		r.buf = b[9:]
-		return binary.BigEndian.Uint64(b[1:]), nil, false
+		return binary.BigEndian.Uint64(b[1:]), 0
 	}
 	if !r.at(msgp.BinType) {
-		v, negative = r.integer("hash")
-		return v, nil, negative
+		v, _ = r.integer("hash")
+		return v, 0
 	}
-	raw = r.bin("hash", maxHashBytes)
+	raw := r.bin("hash", maxHashBytes)
 	if len(raw) == 0 {
 		r.fail("an empty hash")
-		return 0, nil, false
+		return 0, 0
 	}
 	var low [8]byte
 	copy(low[max(0, 8-len(raw)):], raw[max(0, len(raw)-8):])
-	return binary.BigEndian.Uint64(low[:]), raw, false
+	return binary.BigEndian.Uint64(low[:]), len(raw)
 }
 
 // readHashes reads block_hashes into e: integers, or bytes that all have one length.
@@ -293,24 +287,21 @@ func (d *Decoder) readHashes(e *Event) {
 		r.fail("%d blocks more, at most %d in a batch", n, d.limits.Blocks)
 		return
 	}
-	from, fromRaw := len(d.hashes), len(d.raw)
+	from, size := len(d.hashes), 0
 	for i := range n {
-		v, raw, negative := r.hash()
+		v, bytes := r.hash()
 		if r.err != nil {
 			return
 		}
 		if i == 0 {
-			e.HashBytes = len(raw)
-		} else if len(raw) != e.HashBytes {
-			r.fail("hashes of %d and %d bytes", e.HashBytes, len(raw))
+			size = bytes
+		} else if bytes != size {
+			r.fail("hashes of %d and %d bytes", size, bytes)
 			return
 		}
 		d.hashes = append(d.hashes, v)
-		d.raw = append(d.raw, raw...)
-		e.Signed = e.Signed || negative
 	}
 	e.Hashes = d.hashes[from:len(d.hashes):len(d.hashes)]
-	e.Raw = d.raw[fromRaw:len(d.raw):len(d.raw)]
 }
 
 // readTokens reads token_ids into e.

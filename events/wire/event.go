@@ -21,9 +21,7 @@ type Batch struct {
 	Rank    uint32 // data-parallel rank, if HasRank
 	HasRank bool
 
-	Unknown int  // set by Decode: number of skipped events of unknown kind
-	AsMap   bool // the batch itself is a map; AppendBatch writes the form that Decode read
-	NilRank bool // the rank was written as nil, not left out
+	Unknown int // set by Decode: number of skipped events of unknown kind
 }
 
 // Event is one change. The slices of a decoded Event belong to the Decoder.
@@ -36,25 +34,16 @@ type Event struct {
 	HasParent   bool
 	Tokens      []uint32 // len = len(Hashes) * BlockTokens
 	BlockTokens int
-	LoRAID      int64 // number of the adapter, in older publishers; LoRA has replaced it
+	LoRAID      int64 // number of the adapter, in older publishers; LoRA has replaced it; never written
 	HasLoRAID   bool
 	LoRA        []byte // nil: absent
 	Extra       []byte // msgpack: nil, or an array with one entry per block; see ExtraReader
-	SpecKind    []byte // such as full_attention; nil: absent
-	Window      int64  // of a sliding window, if HasWindow
-	HasWindow   bool
+	SpecKind    []byte // such as full_attention; nil: absent; never written
 
 	// In BlockStored and BlockRemoved.
 	Medium   []byte // GPU, CPU, ...; nil: absent
-	Group    int32  // KV cache group, if HasGroup
+	Group    int32  // KV cache group, if HasGroup; never written
 	HasGroup bool
-
-	// The publisher's encoding, kept so that an event is written as it was read.
-	Fields    int    // number of positions after the tag in the array form; 0: as AppendBatch chooses
-	Signed    bool   // hashes are signed integers (SGLang)
-	HashBytes int    // length of each hash given as bytes; 0: integers
-	Raw       []byte // the hashes given as bytes, one after the other: len = len(Hashes) * HashBytes
-	RawParent []byte // the parent given as bytes; nil: it is an integer or absent
 }
 
 // Form chooses among the encodings that readers understand.
@@ -62,7 +51,4 @@ type Form struct {
 	// Arrays writes events as arrays, for readers that do not know the map form (AIBrix v0.7.0).
 	// Default: maps, as vLLM since v0.26.0.
 	Arrays bool
-	// Compact writes hashes in the fewest bytes, as msgspec does. Default: always nine bytes,
-	// because llm-d refuses hashes below 2^32 in short form.
-	Compact bool
 }

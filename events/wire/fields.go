@@ -35,18 +35,19 @@ var fieldNames = [...]string{
 }
 
 // layout lists the fields of a kind of event, in the order of the array form. A reader needs at
-// least the first fields, as many as least says. The first fields, as many as written says, are
-// always written, even as nil. Later fields have defaults: a map leaves them out when nil, an
-// array leaves them out when nil at its end. (msgspec itself writes all positions of an array;
-// readers accept both.)
+// least the first fields, as many as least says. The fields of written are always written, even as
+// nil; after them in a BlockStored come its extra keys, if there are any. (msgspec itself writes all
+// positions of an array; readers accept both.)
 type layout struct {
-	fields         []field
-	least, written int
+	fields  []field
+	least   int
+	written []field
 }
 
+var stored = [...]field{fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRA, fieldExtra, fieldGroup, fieldKind, fieldWindow}
+
 var layouts = [...]layout{
-	BlockStored: {[]field{fieldHashes, fieldParent, fieldTokens, fieldBlockSize, fieldLoRAID, fieldMedium, fieldLoRA,
-		fieldExtra, fieldGroup, fieldKind, fieldWindow}, 4, 7},
-	BlockRemoved:     {[]field{fieldHashes, fieldMedium, fieldGroup}, 1, 2},
+	BlockStored:      {stored[:], 4, stored[:7]},
+	BlockRemoved:     {[]field{fieldHashes, fieldMedium, fieldGroup}, 1, []field{fieldHashes, fieldMedium}},
 	AllBlocksCleared: {},
 }

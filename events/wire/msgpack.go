@@ -123,12 +123,3 @@ func (r *reader) skip() []byte {
 	r.buf = rest
 	return raw
 }
-
-// appendInt appends a signed integer in its shortest form. AppendInt64 would write positive
-// numbers as signed types, which may take more bytes.
-func appendInt(dst []byte, v int64) []byte {
-	if v >= 0 {
-		return msgp.AppendUint64(dst, uint64(v))
-	}
-	return msgp.AppendInt64(dst, v)
-}

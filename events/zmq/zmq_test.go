@@ -280,7 +280,7 @@ func othersAsk(t *testing.T, ask zmq4.Socket, s *Sender, last uint64) {
 // batchOf returns the payload of one block without a parent.
 func batchOf(n uint64) []byte {
 	return wire.AppendBatch(nil, &wire.Batch{Events: []wire.Event{{Kind: wire.BlockStored, Hashes: []uint64{n},
-		Tokens: make([]uint32, size), BlockTokens: size}}}, wire.Form{Compact: true})
+		Tokens: make([]uint32, size), BlockTokens: size}}}, wire.Form{})
 }
 
 // TestWeReadOthers: we read other implementations' sockets: a publisher like vLLM's, with
