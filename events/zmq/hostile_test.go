@@ -35,7 +35,7 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 	c, sink := eventstest.NewCache(), eventstest.NewSet()
 	follow(t, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr())}, events.SubscriberConfig{})
-	for s.Metrics().Dropped == 0 {
+	for s.dropped.Load() == 0 {
 		for range 100 {
 			p.Publish(c.Step(4))
 		}
@@ -86,7 +86,7 @@ func TestHostilePeers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		refused := s.Metrics().Refused
+		refused := s.refused.Load()
 		_, _ = io.WriteString(nc, dealer+ask+"\x01\x00\x00\x08\xff\xff\xff\xff\xff\xff\xff\xff")
 		c := conn{Conn: nc, limit: 1 << 20}
 		c.r = newReader(nc)
@@ -99,7 +99,7 @@ func TestHostilePeers(t *testing.T) {
 		if frames, _, err := c.read(); err != nil || len(frames) != 4 || binary.BigEndian.Uint64(frames[2]) != events.EndSeq {
 			t.Errorf("%q: after the nonsense: %q, %v", ask, frames, err)
 		}
-		if s.Metrics().Refused != refused+1 {
+		if s.refused.Load() != refused+1 {
 			t.Errorf("%q was not refused", ask)
 		}
 		_ = nc.Close()
@@ -193,7 +193,7 @@ func TestRefusedIsCounted(t *testing.T) {
 		_, _ = io.WriteString(nc, strings.Repeat("GET / HTTP/1.1\r\n", 4)) // as long as a greeting
 		_, _ = io.Copy(io.Discard, nc)
 		_ = nc.Close()
-		if n := s.Metrics().Refused; n != i+1 {
+		if n := s.refused.Load(); n != i+1 {
 			t.Fatalf("%d are counted after %d", n, i+1)
 		}
 	}

@@ -26,8 +26,6 @@ type SenderConfig struct {
 	ReplayEndpoint string
 	// Topic of all messages: by convention kv@<address of the worker>@<model>.
 	Topic string
-	// BareReplay leaves the topic out of replays, as vLLM up to v0.25 and SGLang do.
-	BareReplay bool
 
 	// QueueMessages bounds the queue of each subscriber, by default 10000. If the queue is full,
 	// the subscriber misses messages, and notices the gap in their numbers.
@@ -56,15 +54,7 @@ type Sender struct {
 	conns map[net.Conn]bool // all open connections, for Close
 	subs  map[*subscription]bool
 
-	dropped, refused, answered atomic.Uint64
-}
-
-// SenderMetrics counts since the start.
-type SenderMetrics struct {
-	Subscribers int    // current ones with at least one subscription
-	Dropped     uint64 // messages that a subscriber missed because it was too slow
-	Refused     uint64 // connections and requests refused: not ZMTP, or an invalid request
-	Answered    uint64 // replays and snapshots
+	dropped, refused atomic.Uint64 // messages that a slow subscriber missed; connections and requests that are no ZMTP or invalid
 }
 
 // NewSender returns a Sender; Start opens its sockets.
@@ -149,19 +139,6 @@ func (s *Sender) Close() error {
 	s.mu.Unlock()
 	s.wait.Wait()
 	return err
-}
-
-// Metrics returns the counters. It may be called at any time.
-func (s *Sender) Metrics() SenderMetrics {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	wanting := 0
-	for sub := range s.subs {
-		if sub.subscribed() {
-			wanting++
-		}
-	}
-	return SenderMetrics{wanting, s.dropped.Load(), s.refused.Load(), s.answered.Load()}
 }
 
 // accept accepts connections at l and calls serve for each, on its own goroutine. At most
@@ -259,7 +236,6 @@ func (s *Sender) serveReplay(nc net.Conn) {
 		if err := s.answer(c, frames[1]); err != nil {
 			return
 		}
-		s.answered.Add(1)
 	}
 }
 
@@ -270,11 +246,7 @@ const snapshotRequest = "snapshot"
 // contains "snapshot", the epoch and the number of batches, 8 bytes each.
 func (s *Sender) answer(c *conn, request []byte) error {
 	say := func(topic string, seq uint64, payload []byte) error {
-		number := binary.BigEndian.AppendUint64(nil, seq)
-		if s.cfg.BareReplay {
-			return c.write(nil, number, payload)
-		}
-		return c.write(nil, []byte(topic), number, payload)
+		return c.write(nil, []byte(topic), binary.BigEndian.AppendUint64(nil, seq), payload)
 	}
 	if string(request) == snapshotRequest {
 		snap, err := s.history.Snapshot(s.ctx)

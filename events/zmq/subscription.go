@@ -66,13 +66,6 @@ func (q *subscription) setPrefix(what byte, prefix []byte) bool {
 	return true
 }
 
-// subscribed reports whether the subscriber has any prefix.
-func (q *subscription) subscribed() bool {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	return len(q.prefixes) > 0
-}
-
 // serveSubscriber serves one SUB socket until it disconnects or the sender closes. It returns
 // false if the peer is not a SUB socket.
 func (s *Sender) serveSubscriber(nc net.Conn) bool {

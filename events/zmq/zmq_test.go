@@ -77,22 +77,20 @@ func follow(t testing.TB, sink events.Sink, cfg SourceConfig, sub events.Subscri
 }
 
 func TestLoopback(t *testing.T) {
-	for _, bare := range []bool{false, true} {
-		p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{BareReplay: bare})
-		c, sink := eventstest.NewCache(), eventstest.NewSet()
-		for range 20 {
-			p.Publish(c.Step(4))
-		}
-		sub := follow(t, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: "kv@"}, events.SubscriberConfig{})
-		sink.Until(c.Held)
-		for range 200 {
-			p.Publish(c.Step(4))
-		}
-		sink.Until(c.Held)
-		st, _ := sub.Status(kv.Rank{Worker: 1})
-		if st.State != events.Live || st.Epoch != p.Epoch() || st.Counts.Malformed+st.Counts.OrphanBlocks+st.Counts.UnknownWorker > 0 {
-			t.Errorf("%+v", st)
-		}
+	p, s := publisher(t, events.PublisherConfig{Heartbeat: time.Millisecond}, SenderConfig{})
+	c, sink := eventstest.NewCache(), eventstest.NewSet()
+	for range 20 {
+		p.Publish(c.Step(4))
+	}
+	sub := follow(t, sink, SourceConfig{Endpoint: endpoint(s.Addr()), ReplayEndpoint: endpoint(s.ReplayAddr()), Topic: "kv@"}, events.SubscriberConfig{})
+	sink.Until(c.Held)
+	for range 200 {
+		p.Publish(c.Step(4))
+	}
+	sink.Until(c.Held)
+	st, _ := sub.Status(kv.Rank{Worker: 1})
+	if st.State != events.Live || st.Epoch != p.Epoch() || st.Counts.Malformed+st.Counts.OrphanBlocks+st.Counts.UnknownWorker > 0 {
+		t.Errorf("%+v", st)
 	}
 }
 

@@ -30,13 +30,14 @@ type rank struct {
 	gone   []kv.BlockHash // scratch of take
 }
 
-// show updates shown. The caller holds the rank's lock.
-func (k *rank) show() {
+// changed updates shown and unlocks the rank, after a change that began with locking it.
+func (k *rank) changed() {
 	n := 0
 	if k.tiers != nil {
 		n = 1 + len(k.tiers.masks)
 	}
 	k.shown.Store(int64(n))
+	k.mu.Unlock()
 }
 
 // tierSet is a set of tiers: bit t is kv.Tier t.

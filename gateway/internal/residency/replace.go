@@ -42,8 +42,7 @@ func blocksOf(dump []events.Stored) (n int) {
 // swap gives k the content of next, its shadow, in one step for lookups.
 func (x *Residency) swap(k, next *rank) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
+	defer k.changed()
 	x.index.Swap(k.holder, next.holder)
 	x.below.Swap(k.holder, next.holder)
 	if k.tiers == nil && next.tiers != nil {

@@ -32,15 +32,15 @@ func (x *Residency) Store(r kv.Rank, s events.Stored) error {
 
 // storeParts is Store for a caller that holds k.changing, or whose k is a shadow.
 func (x *Residency) storeParts(k *rank, s events.Stored) error {
-	for len(s.Blocks) > maxPart {
-		part, last := s, s.Blocks[maxPart-1].Hash
-		part.Blocks = s.Blocks[:maxPart]
-		if err := x.storePart(k, part); err != nil {
+	for {
+		part := s
+		part.Blocks = s.Blocks[:min(maxPart, len(s.Blocks))]
+		err := x.storePart(k, part)
+		if err != nil || len(part.Blocks) == len(s.Blocks) {
 			return err
 		}
-		s.Parent, s.HasParent, s.Blocks = last, true, s.Blocks[maxPart:]
+		s.Parent, s.HasParent, s.Blocks = part.Blocks[maxPart-1].Hash, true, s.Blocks[maxPart:]
 	}
-	return x.storePart(k, s)
 }
 
 // maxPart is the largest number of blocks stored or removed before the rank's lock is released.
@@ -51,8 +51,7 @@ const maxPart = 4096
 // Store.
 func (x *Residency) storePart(k *rank, s events.Stored) error {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
+	defer k.changed()
 	k.run = runOf(&s, k.run)
 	return x.countOutcome(k, x.store(k, s.Tier, k.run), len(s.Blocks))
 }
@@ -221,19 +220,16 @@ func (x *Residency) Remove(r kv.Rank, tier kv.Tier, hashes []kv.BlockHash) {
 	}
 	k.changing.Lock()
 	defer k.changing.Unlock()
-	for len(hashes) > maxPart {
-		x.removePart(k, tier, hashes[:maxPart])
-		hashes = hashes[maxPart:]
+	for part := range slices.Chunk(hashes, maxPart) {
+		x.removePart(k, tier, part)
 	}
-	x.removePart(k, tier, hashes)
 }
 
 // removePart removes at most maxPart blocks, by the rank's own hashes, while it holds the rank's
 // lock.
 func (x *Residency) removePart(k *rank, tier kv.Tier, hashes []kv.BlockHash) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
+	defer k.changed()
 	switch {
 	case k.tiers == nil && tier != kv.TierDevice: // it has nothing there
 	case k.names == nil:
@@ -256,16 +252,10 @@ func (x *Residency) Lose(r kv.Rank, hashes []kv.BlockHash) {
 	k.changing.Lock()
 	defer k.changing.Unlock()
 	for part := range slices.Chunk(hashes, maxPart) {
-		x.losePart(k, part)
+		k.mu.Lock()
+		x.removeFrom(k, anyTier, part)
+		k.changed()
 	}
-}
-
-// losePart is Lose for at most maxPart blocks, while it holds the rank's lock.
-func (x *Residency) losePart(k *rank, hashes []kv.BlockHash) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
-	x.removeFrom(k, anyTier, hashes)
 }
 
 // removeNames removes blocks of a rank whose hashes are its own, given by these hashes (names),
@@ -328,25 +318,17 @@ func (x *Residency) clear(k *rank) {
 	x.index.Clear(k.holder)
 	if tiered {
 		x.below.Clear(k.holder)
-		x.setTable(k, x.newTiers())
+		k.mu.Lock()
+		defer k.changed()
+		k.tiers, k.lost = x.newTiers(), x.losses.Add(1) // lookups that began earlier will read the table from the first block on
 	}
 }
 
 // dropTable removes a rank's table and names. It reports whether the rank had a table.
 func (x *Residency) dropTable(k *rank) (tiered bool) {
 	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
+	defer k.changed()
 	tiered = k.tiers != nil
 	k.tiers, k.names, k.lossy = nil, nil, false
 	return tiered
-}
-
-// setTable gives rank k table t, after the rank has lost its blocks. Lookups that began earlier
-// will read the table from the first block on.
-func (x *Residency) setTable(k *rank, t *tiers) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	defer k.show()
-	k.tiers, k.lost = t, x.losses.Add(1)
 }
