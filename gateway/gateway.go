@@ -96,7 +96,9 @@ func New(cfg Config) (*Gateway, error) {
 	g.mount()
 	// Parts that can fail and must then be closed come last.
 	if g.members, err = members.New(members.Config{
-		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Apply: g.apply,
+		MaxWorkers: cfg.Router.MaxWorkers, BlockTokens: g.dispatch.BlockTokens(), Sink: g.dispatch.Sink(), Router: g.dispatch,
+		StillLost:  func(m *members.Member, since time.Time) { g.attempts.cancelSilent(m, since, time.Now()) },
+		NameUnused: g.metrics.forget, Read: g.read,
 		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
 		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Keyed: keyed, Tenants: tenants,
 		Silence: cfg.EventSilence, Outlast: max(0, cfg.EventOutlast), Quiet: cfg.quiet,
@@ -171,33 +173,6 @@ func (g *Gateway) takeBack(loads []router.Load) {
 			g.attempts.takeBack(m)
 		}
 	}
-}
-
-// apply applies a change c of a worker to the router, the attempts or the metrics. An error
-// refuses a worker that joins or changes, or a tokenizer.
-func (g *Gateway) apply(c members.Change) error {
-	switch c := c.(type) {
-	case members.Joined:
-		return g.dispatch.Join(c.Rank, c.Card, c.Blind)
-	case members.Changed:
-		return g.dispatch.Respec(c.Rank, c.Card)
-	case members.Health:
-		health := map[members.State]router.Health{members.Healthy: router.Healthy, members.Draining: router.Draining, members.Lost: router.Lost}
-		g.dispatch.SetHealth(c.Rank, health[c.State])
-	case members.EventsLive:
-		g.dispatch.SetEventsLive(c.Rank, c.Live)
-	case members.Left:
-		g.dispatch.Leave(c.Rank)
-	case members.Enrolled:
-		g.dispatch.Regroup(c.Snapshot, time.Now())
-	case members.StillLost:
-		g.attempts.cancelSilent(c.Member, c.Since, time.Now())
-	case members.NameUnused:
-		g.metrics.forget(c.Name)
-	case members.TokenizerChanged:
-		return g.read(c.Tokenizer)
-	}
-	return nil
 }
 
 // read switches to the tokenizer and template of set for reading prompts.

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // Config configures how workers are found and probed. All fields are required unless they say
@@ -19,10 +20,14 @@ type Config struct {
 	BlockTokens int // tokens per block in events and in the index
 
 	// Sink receives the events of workers.
-	Sink events.Sink
-	// Apply receives each change, on the goroutine that causes it. It must not block for long,
-	// nor wait for a worker to leave.
-	Apply func(Change) error
+	Sink   events.Sink
+	Router Router
+	// StillLost is called after each failed probe of a worker that has been lost since a time, NameUnused
+	// when no worker has a name any longer. Read replaces the tokenizer for reading prompts; an error
+	// keeps the previous one.
+	StillLost  func(m *Member, since time.Time)
+	NameUnused func(name string)
+	Read       func(*TokenizerSet) error
 	// Admit returns an error to refuse the worker at url with card c.
 	Admit func(url string, c *card.Card) error
 
@@ -45,51 +50,19 @@ type Config struct {
 	Log                      *zap.Logger
 }
 
-// Change is a change of a worker or of the fleet: one of the types of this file.
-type Change any
-
-// Joined adds a rank, which may be chosen once its worker is healthy. Blind says that the rank
-// sends no events. An error from Apply refuses the worker.
-type Joined struct {
-	Rank  kv.Rank
-	Card  *card.Card
-	Blind bool
+// Router is told of each change of a worker, on the goroutine that causes it. Its methods must not block
+// for long, nor wait for a worker to leave. An error refuses the worker.
+type Router interface {
+	// Join adds a rank, which may be chosen once its worker is healthy. blind says that the rank sends no events.
+	Join(r kv.Rank, c *card.Card, blind bool) error
+	// Respec updates the models of a joined rank, or the maximal length of its prompts and outputs.
+	Respec(r kv.Rank, c *card.Card) error
+	// SetHealth says whether a rank is healthy, draining or lost: after each successful probe, and when the worker is lost.
+	SetHealth(r kv.Rank, h router.Health)
+	// SetEventsLive reports that the events of a rank arrive, or no longer do.
+	SetEventsLive(r kv.Rank, live bool)
+	// Leave removes a rank: it gets no more requests.
+	Leave(r kv.Rank)
+	// Regroup brings a new snapshot. It is called under the fleet's lock.
+	Regroup(s *Snapshot, now time.Time)
 }
-
-// Changed updates the models of a joined rank, or the maximal length of its prompts and outputs.
-// An error from Apply refuses the worker.
-type Changed struct {
-	Rank kv.Rank
-	Card *card.Card
-}
-
-// Health says whether a rank is healthy, draining or lost. It is sent after each successful
-// probe, and when the worker is lost.
-type Health struct {
-	Rank  kv.Rank
-	State State
-}
-
-// EventsLive reports that the events of a rank arrive, or no longer do.
-type EventsLive struct {
-	Rank kv.Rank
-	Live bool
-}
-
-// Left removes a rank: it gets no more requests.
-type Left struct{ Rank kv.Rank }
-
-// Enrolled brings a new snapshot. It is sent under the fleet's lock.
-type Enrolled struct{ Snapshot *Snapshot }
-
-// StillLost reports that another probe of a lost worker has failed.
-type StillLost struct {
-	Member *Member
-	Since  time.Time // time of its loss
-}
-
-// NameUnused reports that no worker has this name now.
-type NameUnused struct{ Name string }
-
-// TokenizerChanged replaces the tokenizer for reading prompts. An error from Apply keeps the previous one.
-type TokenizerChanged struct{ Tokenizer *TokenizerSet }

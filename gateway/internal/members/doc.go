@@ -2,11 +2,11 @@
 // them register over NATS, follows their events and fetches their tokenizer. It knows no
 // requests and chooses no worker.
 //
-// Each worker has one goroutine, its keeper. A change of a worker is a [Change], a value passed
-// to Config.Apply on the keeper's goroutine. A [Snapshot] describes all workers and is read
+// Each worker has one goroutine, its keeper. A change of a worker is a call of Config.Router
+// on the keeper's goroutine. A [Snapshot] describes all workers and is read
 // without a lock.
 //
-//	f, err := members.New(members.Config{BlockTokens: 16, MaxWorkers: 64, Sink: index, Apply: apply})
+//	f, err := members.New(members.Config{BlockTokens: 16, MaxWorkers: 64, Sink: index, Router: dispatcher})
 //	err = f.SetWorkers([]members.Worker{{URL: "http://10.0.0.1:8080"}})
 //	ready := f.Snapshot().Ready
 //	defer f.Close()

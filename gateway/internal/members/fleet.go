@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -55,12 +57,12 @@ func (f *Fleet) All() []*Member {
 	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.given.URL, b.given.URL) })
 }
 
-// Enroll makes a new snapshot, applies it as Enrolled and stores it.
+// Enroll makes a new snapshot, gives it to the router and stores it.
 func (f *Fleet) Enroll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	s := snapshotOf(f.claims, len(f.members))
-	f.cfg.Apply(Enrolled{s})
+	f.cfg.Router.Regroup(s, time.Now())
 	f.snapshot.Store(s)
 }
 
@@ -76,13 +78,13 @@ func (f *Fleet) dismiss(gone []*Member) {
 	}
 }
 
-// Forget applies NameUnused for a name, unless a joined worker has it.
+// Forget calls Config.NameUnused for a name, unless a joined worker has it.
 func (f *Fleet) Forget(name string) {
 	f.mu.Lock()
 	taken := f.claims[card.IDOf(name)] != nil
 	f.mu.Unlock()
 	if !taken {
-		f.cfg.Apply(NameUnused{name})
+		f.cfg.NameUnused(name)
 	}
 }
 
@@ -128,7 +130,7 @@ func (f *Fleet) Suspect(m *Member, rank kv.Rank, err error) {
 		return // another member has the ID by now
 	}
 	m.suspect(f.cfg.FailAfter)
-	f.cfg.Apply(Health{rank, Lost})
+	f.cfg.Router.SetHealth(rank, router.Lost)
 	f.log.Warn("worker does not take requests", m.Field(), zap.Error(err))
 	m.Nudge()
 }

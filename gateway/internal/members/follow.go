@@ -53,12 +53,12 @@ func (f *Fleet) live(w kv.Rank) bool {
 	return ok && s.State == events.Live
 }
 
-// applyEventsLive applies an EventsLive that says whether the events of rank w arrive now. A lock keeps
+// applyEventsLive tells the router whether the events of rank w arrive now. A lock keeps
 // concurrent calls in order.
 func (f *Fleet) applyEventsLive(w kv.Rank) {
 	f.applying.Lock()
 	defer f.applying.Unlock()
-	f.cfg.Apply(EventsLive{w, f.live(w)})
+	f.cfg.Router.SetEventsLive(w, f.live(w))
 }
 
 // sources returns a function that opens the event stream of rank dp of m, whose card is c. It

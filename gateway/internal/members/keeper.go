@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
 )
 
 // keeper probes one worker and follows its events, on one goroutine.
@@ -121,16 +122,16 @@ func (k *keeper) ask(ctx context.Context) (ready bool, err error) {
 
 // answered handles a successful probe. ready says whether the worker takes new requests.
 func (k *keeper) answered(ctx context.Context, ready bool) {
-	to := Healthy
+	to, health := Healthy, router.Healthy
 	if !ready {
-		to = Draining
+		to, health = Draining, router.Draining
 	}
 	if err := k.startFollowing(); err != nil {
 		k.warn("events can't be followed", err)
 	}
 	k.learnTokenizer(ctx)
 	for _, w := range k.ranks { // on every probe: Suspect may have set it to lost
-		k.f.cfg.Apply(Health{w, to})
+		k.f.cfg.Router.SetHealth(w, health)
 	}
 	if was := k.m.setState(to); was != to { // log only after the change has been applied
 		k.f.log.Info("worker "+to.String(), k.m.Field())
@@ -152,11 +153,11 @@ func (k *keeper) failed(ctx context.Context, err error) {
 		return
 	}
 	for _, w := range k.ranks {
-		k.f.cfg.Apply(Health{w, Lost})
+		k.f.cfg.Router.SetHealth(w, router.Lost)
 	}
 	k.unfollow()
 	if to == Lost { // a refused worker still answers
-		k.f.cfg.Apply(StillLost{k.m, k.m.lostSince()})
+		k.f.cfg.StillLost(k.m, k.m.lostSince())
 	}
 	what := "worker " + to.String()
 	if was := k.m.setState(to); was == to { // log only after the change has been applied
@@ -201,7 +202,7 @@ func (f *Fleet) linger(m *Member) {
 		case Exhausted(err):
 		case m.Status().State == Lost || m.failed(Lost, err, f.cfg.FailAfter):
 			m.setState(Lost)
-			f.cfg.Apply(StillLost{m, m.lostSince()})
+			f.cfg.StillLost(m, m.lostSince())
 		}
 	}
 }
@@ -266,7 +267,7 @@ func (k *keeper) warnOfKeys(s *description) {
 // worker has loaded an adapter. Its cached blocks and running requests stay.
 func (k *keeper) updateModels(s description) error {
 	for _, w := range k.ranks {
-		if err := k.f.cfg.Apply(Changed{w, s.card}); err != nil {
+		if err := k.f.cfg.Router.Respec(w, s.card); err != nil {
 			return refused(err)
 		}
 	}
@@ -283,7 +284,7 @@ func (k *keeper) join(c *card.Card) error {
 	blind := k.f.sources(k.m, c) == nil
 	for dp := len(k.ranks); dp < k.m.Ranks(); dp++ {
 		w := k.m.rank(c, dp)
-		if err := k.f.cfg.Apply(Joined{w, c, blind}); err != nil {
+		if err := k.f.cfg.Router.Join(w, c, blind); err != nil {
 			return refused(err)
 		}
 		k.ranks = append(k.ranks, w)
@@ -296,7 +297,7 @@ func (k *keeper) join(c *card.Card) error {
 func (k *keeper) leave() {
 	k.unfollow()
 	for _, w := range k.ranks {
-		k.f.cfg.Apply(Left{w})
+		k.f.cfg.Router.Leave(w)
 	}
 	k.f.unclaim(k.m) // also if it could not join
 	k.ranks = nil

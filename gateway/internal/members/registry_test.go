@@ -19,11 +19,17 @@ type nowhere struct{}
 
 func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nowhere") }
 
+// idle is a router that is only told of snapshots.
+type idle struct{ Router }
+
+func (idle) Regroup(*Snapshot, time.Time) {}
+
 // newFleet returns a fleet with room for one worker.
 func newFleet(t *testing.T) *Fleet {
 	t.Helper()
 	f, err := New(Config{
-		BlockTokens: 4, MaxWorkers: 1, Sink: struct{ events.Sink }{}, Apply: func(Change) error { return nil }, Transport: nowhere{},
+		BlockTokens: 4, MaxWorkers: 1, Sink: struct{ events.Sink }{}, Router: idle{}, Transport: nowhere{},
+		NameUnused: func(string) {}, StillLost: func(*Member, time.Time) {},
 		ProbeEvery: time.Hour, ProbeTimeout: time.Hour, Log: zap.NewNop(),
 	})
 	if err != nil {

@@ -34,7 +34,7 @@ func (t *TokenizerSet) Exact() bool { return t.Tokenizer != nil }
 // tokenizers holds the current set.
 type tokenizers struct {
 	learning sync.Mutex // held by the keeper that is fetching a set
-	swapping sync.Mutex // held from Apply until now is stored
+	swapping sync.Mutex // held from Config.Read until now is stored
 	now      atomic.Pointer[TokenizerSet]
 }
 
@@ -42,14 +42,14 @@ type tokenizers struct {
 func (f *Fleet) Tokenizer() *TokenizerSet { return f.tokenizers.now.Load() }
 
 // swapTokenizer replaces the set from by to. It is an error if from is no longer the current
-// set, or if Apply refuses to.
+// set, or if Config.Read refuses to.
 func (f *Fleet) swapTokenizer(from, to *TokenizerSet) error {
 	f.tokenizers.swapping.Lock()
 	defer f.tokenizers.swapping.Unlock()
 	if f.Tokenizer() != from {
 		return errors.New("another tokenizer was set meanwhile")
 	}
-	err := f.cfg.Apply(TokenizerChanged{to})
+	err := f.cfg.Read(to)
 	if err == nil {
 		f.tokenizers.now.Store(to)
 	}
