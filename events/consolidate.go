@@ -67,26 +67,20 @@ type block struct {
 	order   uint64        // ascending: parents have lower numbers than their children
 }
 
-// rank returns the union of rank r, which is made on first use.
-func (c *consolidator) rank(r kv.Rank) *union {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	u := c.ranks[r]
-	if u == nil {
-		u = &union{names: make([]map[kv.BlockHash]named, c.origins), blocks: make(map[kv.BlockHash]*block)}
-		for i := range u.names {
-			u.names[i] = make(map[kv.BlockHash]named)
-		}
-		c.ranks[r] = u
-	}
-	return u
-}
-
-// lock returns the union of rank r, locked. The union that rank returns may be forgotten before it
-// is locked. Then lock takes the next one.
+// lock returns the union of rank r, which is made on first use, locked. If the union is forgotten before it
+// is locked, lock takes the next one.
 func (c *consolidator) lock(r kv.Rank) *union {
 	for {
-		u := c.rank(r)
+		c.mu.Lock()
+		u := c.ranks[r]
+		if u == nil {
+			u = &union{names: make([]map[kv.BlockHash]named, c.origins), blocks: make(map[kv.BlockHash]*block)}
+			for i := range u.names {
+				u.names[i] = make(map[kv.BlockHash]named)
+			}
+			c.ranks[r] = u
+		}
+		c.mu.Unlock()
 		u.mu.Lock()
 		if !u.forgotten {
 			return u

@@ -10,14 +10,11 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Explanation is the reason of a choice: the cost of each candidate. Filling it again
-// reuses its slices.
+// Explanation is the reason of a choice: the cost of each candidate.
 type Explanation struct {
 	Policy      Policy
 	Temperature float64
-	Chosen      kv.Rank // of a Select; zero from Router.Explain
 	Reason      Reason
-	Decided     bool        // whether a Select made the choice
 	Candidates  []Candidate // ordered by worker
 }
 
@@ -31,12 +28,12 @@ type Candidate struct {
 	Terms       [maxTerms]float64 // of the cost, without weights, in the order of termNames
 }
 
-// explain fills all fields of e but Chosen and Decided, after score. slot is the chosen
+// explain returns the explanation of a choice, after score. slot is the chosen
 // candidate; it matters only if reason is ByPin or BySession, when that candidate has
 // probability 1. No random number is drawn: tied candidates get equal probabilities, except
 // under CostRoundRobin, which takes the first of them.
-func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
-	*e = Explanation{Policy: s.cfg.Policy, Temperature: s.weights.Temperature, Reason: reason, Candidates: e.Candidates[:0]}
+func (s *scorer) explain(slot int32, reason Reason) Explanation {
+	e := Explanation{Policy: s.cfg.Policy, Temperature: s.weights.Temperature, Reason: reason}
 	var ties []int32
 	sum := 1.0
 	if reason == ByChance {
@@ -64,6 +61,7 @@ func (s *scorer) explain(e *Explanation, slot int32, reason Reason) {
 		}
 		e.Candidates = append(e.Candidates, c)
 	}
+	return e
 }
 
 // String returns a table of the candidates, the most probable first.
@@ -72,9 +70,6 @@ func (e Explanation) String() string {
 	fmt.Fprintf(&b, "policy %v", e.Policy)
 	if e.Temperature > 0 {
 		fmt.Fprintf(&b, ", temperature %v", e.Temperature)
-	}
-	if e.Decided {
-		fmt.Fprintf(&b, ": worker %v by %v", e.Chosen, e.Reason)
 	}
 	b.WriteString("\n")
 	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)

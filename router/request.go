@@ -65,9 +65,6 @@ type Request struct {
 	Weights *Weights
 	// Priority among waiting requests; higher goes first.
 	Priority int
-
-	// Explain, if not nil, is filled by Select and Take.
-	Explain *Explanation
 }
 
 // Reply is the form in which an answer becomes visible to the router.

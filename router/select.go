@@ -46,10 +46,6 @@ func (r *Router) choose(req *Request) (Decision, error) {
 		return Decision{}, ErrNoWorkers
 	}
 	slot, reason := r.pick(req)
-	if req.Explain != nil {
-		r.scorer.explain(req.Explain, slot, reason)
-		req.Explain.Chosen, req.Explain.Decided = r.workers[slot].id, true
-	}
 	return r.book(req, slot, reason), nil
 }
 
@@ -220,7 +216,5 @@ func (r *Router) Explain(now time.Duration, req *Request) (Explanation, error) {
 			reason = ByTie
 		}
 	}
-	var e Explanation
-	s.explain(&e, slot, reason)
-	return e, nil
+	return s.explain(slot, reason), nil
 }

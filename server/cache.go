@@ -26,7 +26,7 @@ func (c *call) cacheStats() error {
 		return err
 	}
 	if !c.caller.admin {
-		own := c.s.metrics.account(c.caller.tenant).figures()
+		own := c.s.metrics.account(c.caller.tenant).read()
 		for _, t := range st.Tenants {
 			if t.Tenant == c.caller.tenant {
 				own.Running, own.Waiting, own.ShareLeft = t.Running, t.Waiting, t.ShareLeft

@@ -44,7 +44,7 @@ type call struct {
 
 	generates bool // asks the node for tokens
 	bill      bill
-	after     func() // waits for the node's work after the answer; nil: there is none
+	after     func() // waits for the node's work after the answer
 }
 
 // bill counts what a request for tokens used, over all its prompts and choices.
@@ -199,13 +199,6 @@ type endpoint struct {
 	// place marks requests that take one of a few places: pages of other sites may not send them.
 	place bool
 	serve func(*call) error
-}
-
-// settled waits for the work that the call started.
-func (c *call) settled() {
-	if c.after != nil {
-		c.after()
-	}
 }
 
 // A router that retries a request whose worker has died must know whether the request may have

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strconv"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -234,7 +235,8 @@ func (m *metrics) summed(tenants []view.Tenant) (sums []view.Tenant) {
 
 // account counts the finished requests of one tenant, since the start.
 type account struct {
-	requests, promptTokens, cachedTokens, outputTokens, servedTokens atomic.Int64
+	sync.Mutex
+	figures tenantFigures // Running, Waiting and ShareLeft stay 0
 }
 
 // tenantFigures is the answer of GET /v1/cache/stats to a key without admin rights. The names are
@@ -253,21 +255,22 @@ type tenantFigures struct {
 
 // add counts a finished request by its bill.
 func (a *account) add(b *bill) {
-	a.requests.Add(1)
-	a.promptTokens.Add(int64(b.promptTokens))
-	a.cachedTokens.Add(int64(b.cachedTokens))
-	a.outputTokens.Add(int64(b.outputTokens))
-	a.servedTokens.Add(int64(b.servedTokens))
+	a.Lock()
+	defer a.Unlock()
+	f := &a.figures
+	f.Requests++
+	f.PromptTokens += int64(b.promptTokens)
+	f.CachedTokens += int64(b.cachedTokens)
+	f.OutputTokens += int64(b.outputTokens)
+	f.ServedTokens += int64(b.servedTokens)
+	f.HitRate = float64(f.CachedTokens) / float64(max(f.PromptTokens, 1))
 }
 
-// figures returns the counts. Running, Waiting and ShareLeft stay 0.
-func (a *account) figures() tenantFigures {
-	f := tenantFigures{
-		Requests: a.requests.Load(), PromptTokens: a.promptTokens.Load(), CachedTokens: a.cachedTokens.Load(),
-		OutputTokens: a.outputTokens.Load(), ServedTokens: a.servedTokens.Load(),
-	}
-	f.HitRate = float64(f.CachedTokens) / float64(max(f.PromptTokens, 1))
-	return f
+// read returns the figures.
+func (a *account) read() tenantFigures {
+	a.Lock()
+	defer a.Unlock()
+	return a.figures
 }
 
 // account returns the account of a tenant. Only tenants with keys have one that counts.

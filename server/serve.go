@@ -17,7 +17,7 @@ import (
 
 // serve answers one request with the endpoint at.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
-	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now()}
+	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now(), after: func() {}}
 	c.id = requestID(r)
 	w.Header().Set("X-Request-Id", c.id)
 	if s.Draining() || !web.Admitted(r.Context()) {
@@ -44,7 +44,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 		}
 		defer s.door.Leave()
 	}
-	defer c.settled()
+	defer func() { c.after() }()
 	defer c.recover()
 	if err := at.serve(c); err != nil {
 		c.fail(err)
