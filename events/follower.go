@@ -11,8 +11,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// follower keeps one rank of a sink current. All fields except life and shared belong
-// to its goroutine; they are grouped by purpose.
+// follower keeps one rank of a sink current. All fields but those that end it and the status belong to
+// its goroutine.
 type follower struct {
 	rank kv.Rank
 	src  Source
@@ -20,8 +20,15 @@ type follower struct {
 	cfg  SubscriberConfig
 	sink Sink
 
-	life
-	shared
+	// The means to end it.
+	ctx    context.Context
+	cancel context.CancelFunc
+	done   chan struct{} // closed when the goroutine has ended
+	ended  sync.Once
+	forget sync.Once
+
+	mu     sync.Mutex // guards status, which other goroutines read
+	status Status
 
 	cursor Cursor
 	dec    wire.Decoder
@@ -29,49 +36,30 @@ type follower struct {
 	state  State
 	err    error
 	counts Counts
-
-	others
-	gap
 	echoes
 	orphans
-	identity
-	clock
-}
 
-// life has the means to end a follower.
-type life struct {
-	ctx    context.Context
-	cancel context.CancelFunc
-	done   chan struct{} // closed when the goroutine has ended
-	ended  sync.Once
-	forget sync.Once
-}
-
-// shared is read by other goroutines, under its mutex.
-type shared struct {
-	mu     sync.Mutex
-	status Status
-}
-
-// others holds signs of publishers other than the followed one.
-type others struct {
+	// Signs of publishers other than the followed one.
 	successor uint64 // from FrameSuccessor
 	elsewhere bool   // the latest frame was a FrameElsewhere
 	topic     string // from FrameElsewhere
-}
 
-// gap holds what is known of batches that did not arrive.
-type gap struct {
+	// What is known of batches that did not arrive.
 	accept     bool   // the publisher has no history, or had none yet: accept any first batch
 	noSnapshot bool   // since it connected, the publisher has answered a request for a snapshot with ErrUnsupported
 	missing    uint64 // highest number of a batch that arrived after a gap which is not recovered yet
-}
 
-// identity serves to recognise the publisher after a broken connection.
-type identity struct {
+	// Recognition of the publisher after a broken connection.
 	last    uint64 // hash of the last applied batch
 	doubted bool   // the connection is new, and no batch has shown yet whether the publisher is the same
 	another bool   // a number, an epoch or a replay has shown that the publisher is not the one of the contents
+
+	// Times from which due actions count; the zero time means none.
+	wait     time.Duration // the last wait before a retry
+	retryAt  time.Time
+	brokenAt time.Time // when the connection broke
+	heardAt  time.Time
+	endsAt   time.Time // when outdated contents are cleared
 }
 
 // staleRun is the number of consecutive old numbers that show that a new publisher counts from
@@ -119,19 +107,10 @@ func (o *orphans) noteOrphans(batches uint64) {
 	}
 }
 
-// clock has the times from which due actions count; the zero time means none.
-type clock struct {
-	wait     time.Duration // the last wait before a retry
-	retryAt  time.Time
-	brokenAt time.Time // when the connection broke
-	heardAt  time.Time
-	endsAt   time.Time // when outdated contents are cleared
-}
-
 // newFollower returns a follower of rank r, whose events come from src and go to sink; how has
 // the options of Add. The caller starts run on a goroutine.
 func newFollower(r kv.Rank, src Source, how Follow, cfg SubscriberConfig, sink Sink) *follower {
-	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, life: life{done: make(chan struct{})},
+	f := &follower{rank: r, src: src, how: how, cfg: cfg, sink: sink, done: make(chan struct{}),
 		dec: wire.Decoder{Limits: cfg.Limits}, tr: newTranslator(cfg.BlockTokens, cfg.SaltedBlocks)}
 	if how.Silence != 0 {
 		f.cfg.Silence = how.Silence

@@ -1,9 +1,16 @@
 package server
 
 import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
 // request converts the parameters of a request for the node. The prompt is left out.
@@ -67,4 +74,74 @@ func documented(s *engine.SamplingParams) map[string]float32 {
 		}
 	}
 	return all
+}
+
+var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
+
+// errRenders is the answer to a conversation that had no turn to be rendered in time.
+var errRenders = openai.NewError(http.StatusServiceUnavailable, "server_busy", "all processors render other conversations; retry later")
+
+// render turns a conversation into a prompt. o are the template's further inputs. plain holds the
+// ranges of text in which control tokens are plain text. render fails if the server has no
+// template, or the template refuses the conversation.
+//
+// At most as many conversations are rendered at a time as there are processors. What a rendering uses is
+// charged to the memory for open requests until it ends; its result until the request ends. A rendering
+// whose client has gone ends.
+func (c *call) render(messages []chat.Message, o chat.Options) (text string, plain []int, err error) {
+	if c.s.cfg.Template == nil {
+		return "", nil, errNoTemplate
+	}
+	ctx, cancel := c.s.door.Bound(c.r.Context())
+	defer cancel()
+	if err := c.s.turn(ctx); err != nil {
+		return "", nil, err
+	}
+	defer func() { <-c.s.renders }()
+	var used budget.Account
+	if err := used.Extend(c.s.memory, 0); err != nil {
+		return "", nil, noRoom(err)
+	}
+	defer used.Close()
+	o.Now, o.MaxBytes = c.start, c.s.screen.longest
+	o.Charge = func(n int) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := used.Add(n); err != nil {
+			return noRoom(err)
+		}
+		return nil
+	}
+	r, err := c.s.cfg.Template.RenderAs(messages, o, c.s.screen.controls, c.s.cfg.Controls)
+	switch {
+	case errors.Is(err, chat.ErrTooLong):
+		err = c.s.fits("messages", c.s.screen.longest+1)
+	case err == nil:
+		err = c.charge(len(r.Text) + intBytes*len(r.Plain))
+	}
+	return r.Text, r.Plain, err
+}
+
+// intBytes is the size of an int in memory.
+const intBytes = 8
+
+// turn waits for a turn to render, at most BusyWait. The caller must receive from Server.renders when it
+// has rendered.
+func (s *Server) turn(ctx context.Context) error {
+	select {
+	case s.renders <- struct{}{}:
+		return nil
+	default:
+	}
+	late := time.NewTimer(s.cfg.BusyWait)
+	defer late.Stop()
+	select {
+	case s.renders <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-late.C:
+		return errRenders
+	}
 }
