@@ -90,9 +90,7 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	if len(spec.Models) > MaxWorkerModels {
 		return fmt.Errorf("%w %v: it has %d models, want at most MaxWorkerModels (%d)", ErrWorkerSpec, w, len(spec.Models), MaxWorkerModels)
 	}
-	spec.Models = slices.Clone(spec.Models)
-	slices.Sort(spec.Models)
-	spec.Models = slices.Compact(spec.Models)
+	spec.Models = slices.Compact(slices.Sorted(slices.Values(spec.Models)))
 	if len(spec.Models) > 0 && spec.Models[0] == 0 {
 		return fmt.Errorf("%w %v: one of its models is 0, which means any: give it another number", ErrWorkerSpec, w)
 	}

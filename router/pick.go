@@ -3,6 +3,7 @@ package router
 import (
 	"math"
 	"math/bits"
+	"slices"
 )
 
 // lowest returns the candidates with the lowest cost, ordered by worker, and whether several
@@ -27,14 +28,7 @@ func (s *scorer) lowest() (ties []int32, tied bool) {
 		for _, slot := range ties {
 			small = min(small, s.fleet.workers[slot].tree)
 		}
-		n := 0
-		for _, slot := range ties {
-			if s.fleet.workers[slot].tree == small {
-				ties[n] = slot
-				n++
-			}
-		}
-		ties = ties[:n]
+		ties = slices.DeleteFunc(ties, func(slot int32) bool { return s.fleet.workers[slot].tree != small })
 	}
 	s.ties = ties
 	return ties, tied

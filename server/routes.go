@@ -116,16 +116,9 @@ func (c *call) pprof() error {
 	if !c.s.cfg.Pprof {
 		return errNoPprof
 	}
-	h := http.HandlerFunc(pprof.Index)
-	switch strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/") {
-	case "cmdline":
-		h = pprof.Cmdline
-	case "profile":
-		h = pprof.Profile
-	case "symbol":
-		h = pprof.Symbol
-	case "trace":
-		h = pprof.Trace
+	h := map[string]http.HandlerFunc{"cmdline": pprof.Cmdline, "profile": pprof.Profile, "symbol": pprof.Symbol, "trace": pprof.Trace}[strings.TrimPrefix(c.r.URL.Path, "/debug/pprof/")]
+	if h == nil {
+		h = pprof.Index
 	}
 	c.client.Out.SetWriteDeadline(time.Time{}) // a profile is sent only once complete
 	c.delegate(h)

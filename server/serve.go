@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -101,11 +102,7 @@ func (c *call) identify() error {
 // else a random one.
 func requestID(r *http.Request) string {
 	id := r.Header.Get("X-Request-Id")
-	ok := id != "" && len(id) <= 128
-	for i := 0; i < len(id) && ok; i++ {
-		ok = id[i] > ' ' && id[i] < 0x7f
-	}
-	if ok {
+	if id != "" && len(id) <= 128 && !strings.ContainsFunc(id, func(c rune) bool { return c <= ' ' || c >= 0x7f }) {
 		return id
 	}
 	return fmt.Sprintf("%016x", rand.Uint64())

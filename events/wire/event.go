@@ -1,5 +1,7 @@
 package wire
 
+import "slices"
+
 // Kind is the kind of an event; on the wire it is the name of vLLM's struct.
 type Kind uint8
 
@@ -55,12 +57,8 @@ type Form struct {
 
 // kindOf returns the kind with this tag. The second result is false for an unknown tag.
 func kindOf(tag []byte) (Kind, bool) {
-	for k, name := range kindNames {
-		if string(tag) == name {
-			return Kind(k), true
-		}
-	}
-	return 0, false
+	k := slices.IndexFunc(kindNames[:], func(name string) bool { return name == string(tag) })
+	return Kind(max(k, 0)), k >= 0
 }
 
 // field is a field of an event.

@@ -3,6 +3,7 @@ package budget
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 )
 
@@ -84,12 +85,10 @@ func (b *Budget) enter(ctx context.Context, n int64) (int64, error) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	for i, other := range b.waiting {
-		if other == w {
-			b.waiting = append(b.waiting[:i], b.waiting[i+1:]...)
-			b.grant() // the next one may need less
-			return 0, ErrFull
-		}
+	if i := slices.Index(b.waiting, w); i >= 0 {
+		b.waiting = slices.Delete(b.waiting, i, i+1)
+		b.grant() // the next one may need less
+		return 0, ErrFull
 	}
 	return n, nil // granted just now
 }

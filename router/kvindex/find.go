@@ -102,20 +102,8 @@ func commonPrefix(a, b []kv.LocalHash) int {
 // Example: {w1 3, w2 5} and {w1 4, w3 1} give {w1 4, w2 5, w3 1}.
 func MaxOverlaps(dst, other []Overlap) []Overlap {
 	dst = append(dst, other...)
-	sortOverlaps(dst)
-	kept := 0
-	for i := range dst {
-		if i == 0 || dst[i].Holder != dst[kept-1].Holder {
-			dst[kept] = dst[i]
-			kept++
-		}
-	}
-	return dst[:kept]
-}
-
-// sortOverlaps sorts by holder, the larger overlap of a holder first.
-func sortOverlaps(o []Overlap) {
-	slices.SortFunc(o, func(a, b Overlap) int {
+	slices.SortFunc(dst, func(a, b Overlap) int { // the larger overlap of a holder first
 		return cmp.Or(a.Holder.Compare(b.Holder), cmp.Compare(b.Blocks, a.Blocks))
 	})
+	return slices.CompactFunc(dst, func(a, b Overlap) bool { return a.Holder == b.Holder })
 }

@@ -318,13 +318,9 @@ func (d *Dispatcher) end(res router.Reservation, now time.Duration, how ending) 
 // reservations without progress for Router.Expiry, removes old guesses, and tells the router how
 // many blocks the index has for each worker.
 func (d *Dispatcher) Tick() {
-	type tree struct {
-		worker kv.Rank
-		blocks int
-	}
-	var trees []tree
+	held := map[kv.Rank]int{}
 	for _, l := range d.Loads() { // the index may block, so query it without the mutex
-		trees = append(trees, tree{l.Worker, d.index.Held(l.Worker)})
+		held[l.Worker] = d.index.Held(l.Worker)
 	}
 	d.change(func(r *router.Router, now time.Duration) {
 		for res := range d.open {
@@ -332,8 +328,8 @@ func (d *Dispatcher) Tick() {
 		}
 		d.expired = r.Expire(now, d.expired[:0])
 		d.guesses.Expire(now)
-		for _, t := range trees {
-			r.SetTree(t.worker, t.blocks)
+		for w, blocks := range held {
+			r.SetTree(w, blocks)
 		}
 	})
 }

@@ -91,10 +91,7 @@ func (g *groups) count(pool router.PoolID, models []string) {
 
 // deal divides the workers of places into the buckets of p. The caller holds the lock of places.
 func (d *Dispatcher) deal(p *Pools) {
-	ids := make([]kv.WorkerID, 0, len(d.places.seen))
-	for id := range d.places.seen {
-		ids = append(ids, id)
-	}
+	ids := slices.Collect(maps.Keys(d.places.seen))
 	moved, dealt := 0, make(map[kv.WorkerID]router.PoolID, len(ids))
 	for i, bucket := range router.Deal(ids, len(p.names), nil) {
 		dealt[ids[i]] = router.PoolID(bucket + 1)
@@ -123,15 +120,7 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 	maps.DeleteFunc(p.seen, func(_ kv.WorkerID, at time.Time) bool {
 		return now.Sub(at) >= placeTTL || at != now && len(p.seen) > most
 	})
-	if len(p.seen) != len(p.bucket) {
-		return true
-	}
-	for id := range p.seen {
-		if _, ok := p.bucket[id]; !ok {
-			return true
-		}
-	}
-	return false
+	return !maps.EqualFunc(p.seen, p.bucket, func(time.Time, router.PoolID) bool { return true })
 }
 
 // DealDue reports whether the workers must be divided into buckets again, because the set of workers

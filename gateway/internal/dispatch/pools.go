@@ -126,7 +126,7 @@ func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 		if err != nil {
 			return err
 		}
-		for _, i := range p.grid.Retry(&p.grid.Aggregated, pool, nil) {
+		for _, i := range p.grid.Retry(pool) {
 			s.ids = append(s.ids, p.ids[i])
 		}
 		if explains {

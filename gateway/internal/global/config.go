@@ -142,23 +142,22 @@ func (v *faults) target(name string, t *float64) {
 	}
 }
 
-// Retry appends to dst the pools that a request may try, in this order: pool, which was chosen
-// for it, and under PriorityRetry all pools of p that are strictly faster, from slow to fast;
+// Retry returns the pools that a request may try, in this order: pool, which was chosen
+// for it, and under PriorityRetry all pools that are strictly faster, from slow to fast;
 // equally fast ones by number. Use the later ones only while none of the request's output has
 // been sent.
-func (c *Config) Retry(p *Pools, pool int, dst []int) []int {
-	dst = append(dst, pool)
-	if !c.PriorityRetry || pool < 0 || pool >= len(p.Priorities) {
-		return dst
+func (c *Config) Retry(pool int) []int {
+	all, speeds := []int{pool}, c.Aggregated.Priorities
+	if !c.PriorityRetry || pool < 0 || pool >= len(speeds) {
+		return all
 	}
-	from := len(dst)
-	for i, priority := range p.Priorities {
-		if priority < p.Priorities[pool] {
-			dst = append(dst, i)
+	for i, priority := range speeds {
+		if priority < speeds[pool] {
+			all = append(all, i)
 		}
 	}
-	slices.SortStableFunc(dst[from:], func(a, b int) int { return cmp.Compare(p.Priorities[b], p.Priorities[a]) })
-	return dst
+	slices.SortStableFunc(all[1:], func(a, b int) int { return cmp.Compare(speeds[b], speeds[a]) })
+	return all
 }
 
 // ErrQuery is wrapped by all errors about a query.

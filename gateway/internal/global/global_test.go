@@ -172,17 +172,18 @@ func TestRefusedConfigs(t *testing.T) {
 }
 
 func TestRetry(t *testing.T) {
-	pools := &Pools{Count: 5, Priorities: []int{3, 1, 2, 1, 3}}
-	c := &Config{PriorityRetry: true}
+	pools := Pools{Count: 5, Priorities: []int{3, 1, 2, 1, 3}}
+	c := &Config{PriorityRetry: true, Aggregated: pools}
 	for pool, want := range [][]int{{0, 2, 1, 3}, {1}, {2, 1, 3}, {3}, {4, 2, 1, 3}} {
-		if got := c.Retry(pools, pool, nil); !slices.Equal(got, want) {
+		if got := c.Retry(pool); !slices.Equal(got, want) {
 			t.Errorf("from %d: %v, want %v", pool, got, want)
 		}
 	}
-	if got := (&Config{}).Retry(pools, 0, nil); len(got) != 1 {
+	if got := (&Config{Aggregated: pools}).Retry(0); len(got) != 1 {
 		t.Errorf("without retry: %v", got)
 	}
-	if got := c.Retry(&Pools{Count: 2}, 0, []int{9}); !slices.Equal(got, []int{9, 0}) {
+	c.Aggregated = Pools{Count: 2}
+	if got := c.Retry(0); !slices.Equal(got, []int{0}) {
 		t.Errorf("without priorities: %v", got)
 	}
 }

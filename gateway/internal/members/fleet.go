@@ -265,9 +265,6 @@ func snapshotOf(claims map[uint64]*Member, total int) *Snapshot {
 	if unlimited {
 		s.Longest = 0
 	}
-	for name := range s.Served {
-		s.Models = append(s.Models, name)
-	}
-	slices.Sort(s.Models)
+	s.Models = slices.Sorted(maps.Keys(s.Served))
 	return s
 }
