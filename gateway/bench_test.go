@@ -48,7 +48,7 @@ func overhead(b *testing.B, workers, promptTokens int, form string) {
 		b.Fatal(err)
 	}
 	defer g.Close()
-	for g.members.Snapshot().Ready < workers {
+	for g.members.Summary().Ready < workers {
 		time.Sleep(time.Millisecond)
 	}
 	routed := listen(b, g)

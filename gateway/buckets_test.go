@@ -150,12 +150,12 @@ func TestBucketPlaces(t *testing.T) {
 	workers[3].sick.Store(true)
 	s.until("one is lost", func() bool { return s.worker("w3").State == "lost" })
 	s.chosen(7)
-	s.redeal(s.members.Snapshot(), time.Now().Add(2*time.Minute/2))
+	s.redeal(s.members.Summary(), time.Now().Add(2*time.Minute/2))
 	if after := s.poolsOf(); fmt.Sprint(after) != fmt.Sprint(before) {
 		t.Errorf("a worker was lost for a moment: %v became %v", before, after)
 	}
 	later := time.Now().Add(2 * 2 * time.Minute)
-	s.redeal(s.members.Snapshot(), later)
+	s.redeal(s.members.Summary(), later)
 	after := s.poolsOf()
 	sizes := map[string]int{}
 	for name, pool := range after {
@@ -188,7 +188,7 @@ func TestBucketsJoinMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.chosen(1)
-	left, before := time.Now(), s.members.Snapshot()
+	left, before := time.Now(), s.members.Summary()
 	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}, {URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}

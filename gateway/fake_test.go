@@ -272,7 +272,7 @@ func (s *stand) ready(n int) {
 				got++
 			}
 		}
-		return got == n && s.members.Snapshot().Ready == n
+		return got == n && s.members.Summary().Ready == n
 	})
 }
 

@@ -147,14 +147,14 @@ func (g *Gateway) tick() {
 		case now := <-t.C:
 			g.dispatch.Tick()
 			g.takeBack(g.dispatch.Loads())
-			g.redeal(g.members.Snapshot(), now)
+			g.redeal(g.members.Summary(), now)
 		}
 	}
 }
 
-// redeal divides the workers into buckets again if that is due by the snapshot s. It does so with a
-// new snapshot, in order with other changes of the fleet: s may be outdated by then.
-func (g *Gateway) redeal(s *members.Snapshot, now time.Time) {
+// redeal divides the workers into buckets again if that is due by the summary s. It does so with a
+// new summary, in order with other changes of the fleet: s may be outdated by then.
+func (g *Gateway) redeal(s *members.Summary, now time.Time) {
 	if g.dispatch.DealDue(s, now) {
 		g.members.Enroll()
 	}
@@ -167,7 +167,7 @@ func (g *Gateway) takeBack(loads []router.Load) {
 	if !slices.ContainsFunc(loads, prompt) {
 		return
 	}
-	fleet := g.members.Snapshot()
+	fleet := g.members.Summary()
 	for _, l := range loads {
 		if m := fleet.ByID[l.Worker.Worker]; l.Stalled && m != nil {
 			g.attempts.takeBack(m)
@@ -222,7 +222,7 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 // readAs returns how to read prompts for the current workers. A prompt need not be read beyond
 // the longest prompt that any of them takes. Control tokens in messages are treated as most
 // workers treat them.
-func readAs(s *members.Snapshot) prompt.As {
+func readAs(s *members.Summary) prompt.As {
 	as := prompt.As{MaxTokens: s.Longest}
 	if 2*s.Plain > len(s.ByID) {
 		as.Controls = chat.Text

@@ -83,7 +83,7 @@ func TestTakenBackWhileAnswered(t *testing.T) {
 	s.ready(2)
 	a.holds(run(0, 4000))
 	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 1000 })
-	m := s.members.Snapshot().ByID[kv.WorkerID(a.card.ID())]
+	m := s.members.Summary().ByID[kv.WorkerID(a.card.ID())]
 	asked := make(chan struct{})
 	a.does(func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -104,7 +104,7 @@ func TestNothingStaysOfAWorkerThatLeft(t *testing.T) {
 	s.until("the request is over", func() bool {
 		return s.door.Open() == 0
 	})
-	if claims := len(s.members.Snapshot().ByID); claims != 0 {
+	if claims := len(s.members.Summary().ByID); claims != 0 {
 		t.Errorf("%d names are taken", claims)
 	}
 	if _, sums, recent := s.metrics.recent.Read(time.Now()); len(sums) != 0 || len(recent) != 1 {

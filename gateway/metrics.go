@@ -117,7 +117,7 @@ func (g *Gateway) scrape() scrape {
 		s.States[m.Status().State.String()]++
 	}
 	ranks := g.ranks()
-	for id, m := range g.members.Snapshot().ByID {
+	for id, m := range g.members.Summary().ByID {
 		s.Workers = append(s.Workers, workerScrape{m.Name(), map[string]int{g.mode(m): 1}, ranks[id]})
 	}
 	for _, name := range g.dispatch.Pools().Names() {

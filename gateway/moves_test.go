@@ -84,7 +84,7 @@ func TestModelLengths(t *testing.T) {
 		w.card.MaxModelTokens /= 2
 		w.mu.Unlock()
 	}
-	s.until("the new lengths", func() bool { r := s.members.Snapshot(); return r.Tokens["m"] == 2048 && r.Tokens["of-b"] == 4096 })
+	s.until("the new lengths", func() bool { r := s.members.Summary(); return r.Tokens["m"] == 2048 && r.Tokens["of-b"] == 4096 })
 }
 
 // TestModelsChange: a worker that loads an adapter keeps its blocks and requests.
@@ -108,7 +108,7 @@ func TestModelsChange(t *testing.T) {
 		a.mu.Lock()
 		a.card.Models = models
 		a.mu.Unlock()
-		s.until("its models", func() bool { return slices.Equal(slices.Sorted(slices.Values(models)), s.members.Snapshot().Models) })
+		s.until("its models", func() bool { return slices.Equal(slices.Sorted(slices.Values(models)), s.members.Summary().Models) })
 		w, now := s.worker("a"), s.members.EventCounts()
 		if r := w.Ranks[0]; w.State != "healthy" || r.Requests != 1 || r.HeldBlocks != 10 || now.Snapshots != before.Snapshots {
 			t.Errorf("with %v it is %s and has %d requests, %d blocks; %d snapshots, %d before", models, w.State, r.Requests, r.HeldBlocks, now.Snapshots, before.Snapshots)
@@ -158,11 +158,11 @@ func TestWorkersRead(t *testing.T) {
 	}
 	s := newStand(t, Config{}, all...)
 	s.ready(3)
-	if as := readAs(s.members.Snapshot()); as.MaxTokens != 300 || as.Controls != chat.Text {
+	if as := readAs(s.members.Summary()); as.MaxTokens != 300 || as.Controls != chat.Text {
 		t.Errorf("%+v", as)
 	}
 	all[1].mu.Lock()
 	all[1].card.MaxModelTokens, all[1].card.ControlTokens, all[1].card.Epoch = 0, "", 2
 	all[1].mu.Unlock()
-	s.until("the new card", func() bool { return readAs(s.members.Snapshot()) == prompt.As{} })
+	s.until("the new card", func() bool { return readAs(s.members.Summary()) == prompt.As{} })
 }

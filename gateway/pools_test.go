@@ -47,7 +47,7 @@ func (s *stand) chosen(n int) {
 				healthy++
 			}
 		}
-		return healthy == n && s.members.Snapshot().Ready == n
+		return healthy == n && s.members.Summary().Ready == n
 	})
 }
 

@@ -148,7 +148,7 @@ func TestPoison(t *testing.T) {
 		if dead.Load() != 1 || res.StatusCode != 502 || !strings.Contains(string(text), "to compute the request, so no other worker was tried") {
 			t.Errorf("%q: %d of 3 workers are dead: %s %s", header, dead.Load(), res.Status, text)
 		}
-		s.until("one is lost", func() bool { return s.members.Snapshot().Ready == 2 })
+		s.until("one is lost", func() bool { return s.members.Summary().Ready == 2 })
 		if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 200 {
 			t.Errorf("a bystander after it: %s %s", r.Status, r.text)
 		}
@@ -221,7 +221,7 @@ func TestLateAskedAgain(t *testing.T) {
 		default:
 			s.dispatch.Tick()
 			for _, l := range s.dispatch.Loads() {
-				switch m := s.members.Snapshot().ByID[l.Worker.Worker]; {
+				switch m := s.members.Summary().ByID[l.Worker.Worker]; {
 				case m == nil || b.requests() == 0:
 				case m.Name() == "a":
 					s.dispatch.SetHealth(l.Worker, router.Healthy) // as an answered probe does

@@ -95,7 +95,7 @@ func TestPause(t *testing.T) {
 		if err := g.SetWorkers([]members.Worker{{URL: "http://a:1"}}); err != nil {
 			t.Fatal(err)
 		}
-		for g.members.Snapshot().Ready == 0 {
+		for g.members.Summary().Ready == 0 {
 			time.Sleep(time.Millisecond)
 		}
 		front.serve(t, g)

@@ -138,7 +138,7 @@ func (p *proxiedRequest) refuseBody(r *http.Request, err error) int {
 func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant string) error {
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
-	reading, fleet := g.reading.Load(), g.members.Snapshot()
+	reading, fleet := g.reading.Load(), g.members.Summary()
 	if err := reading.Read(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
 		return badBody(err)
 	}
@@ -220,7 +220,7 @@ func (p *proxiedRequest) readSteering(r *http.Request) error {
 		return nil
 	}
 	w := kv.Rank{Worker: kv.WorkerID(card.IDOf(pin))}
-	if g.members.Snapshot().ByID[w.Worker] == nil {
+	if g.members.Summary().ByID[w.Worker] == nil {
 		return badHeader(headerPin, fmt.Errorf("there is no worker %.100q; /v1/fleet lists them", pin))
 	}
 	req.Pinned = &w
@@ -239,7 +239,7 @@ func (p *proxiedRequest) readModel() error {
 		return nil // the worker will report the fault
 	}
 	p.model = b.peeked.Model
-	if _, known := p.g.members.Snapshot().Served[p.model]; known {
+	if _, known := p.g.members.Summary().Served[p.model]; known {
 		req.Model = dispatch.ModelID(p.model)
 	}
 	return nil

@@ -17,7 +17,7 @@ func TestAllLostForAMoment(t *testing.T) {
 		for _, w := range []*worker{a, b} {
 			w.sick.Store(true)
 		}
-		s.until("both are lost", func() bool { return s.members.Snapshot().Ready == 0 })
+		s.until("both are lost", func() bool { return s.members.Summary().Ready == 0 })
 	}
 	s.patience(time.Hour)
 	lose()

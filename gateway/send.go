@@ -59,7 +59,7 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if late := errors.Is(context.Cause(p.attempt.ctx), errStalled); late {
 			avoid = p.others() // otherwise the next probe, if answered, may make it the best choice again
 		} else {
-			avoid = !g.dispatch.Ascend(ask, p.served(g.members.Snapshot())) && (!again || p.attempts > 1 || p.others())
+			avoid = !g.dispatch.Ascend(ask, p.served(g.members.Summary())) && (!again || p.attempts > 1 || p.others())
 		}
 		if avoid {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
@@ -94,7 +94,7 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 		if p.pool = ask.Request.Pool; p.pool == 0 {
 			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
 		}
-		if m := g.members.Snapshot().ByID[d.Worker.Worker]; m != nil {
+		if m := g.members.Summary().ByID[d.Worker.Worker]; m != nil {
 			if p.attempt = g.attempts.start(ctx, m, p.attempts < g.cfg.Retries); p.attempt != nil {
 				p.member = m
 				return nil
@@ -132,13 +132,13 @@ func (p *proxiedRequest) couldTake(m *members.Member) bool {
 		return false // it has not joined
 	}
 	id := kv.WorkerID(s.Card.ID())
-	return (p.served(p.g.members.Snapshot()) == "" || slices.Contains(s.Models, p.model)) &&
+	return (p.served(p.g.members.Summary()) == "" || slices.Contains(s.Models, p.model)) &&
 		(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
 		!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id })
 }
 
 // served returns the request's model if a worker lists it, else "", which means any.
-func (p *proxiedRequest) served(s *members.Snapshot) string {
+func (p *proxiedRequest) served(s *members.Summary) string {
 	if _, ok := s.Served[p.model]; ok {
 		return p.model
 	}
@@ -149,14 +149,14 @@ func (p *proxiedRequest) served(s *members.Snapshot) string {
 // their number.
 func (p *proxiedRequest) others() bool {
 	ask := &p.buffer.ask
-	return p.g.dispatch.Reachable(ask, p.served(p.g.members.Snapshot())) > ask.Asked
+	return p.g.dispatch.Reachable(ask, p.served(p.g.members.Summary())) > ask.Asked
 }
 
 // noWorkers returns the error for a request that no worker can take.
 func (p *proxiedRequest) noWorkers() error {
 	pools := p.buffer.ask.GridPools()
 	if len(pools) == 0 {
-		return p.g.noWorkers(p.g.members.Snapshot().Total)
+		return p.g.noWorkers(p.g.members.Summary().Total)
 	}
 	return noWorkerInPool(pools, p.model)
 }

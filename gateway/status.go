@@ -30,8 +30,8 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case g.Draining():
 		g.refuse(w, r, errDraining)
-	case g.members.Snapshot().Ready == 0:
-		g.refuse(w, r, g.noWorkers(g.members.Snapshot().Total))
+	case g.members.Summary().Ready == 0:
+		g.refuse(w, r, g.noWorkers(g.members.Summary().Total))
 	default:
 		g.health(w, r)
 	}
@@ -40,7 +40,7 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 // models answers GET /v1/models: all models of all workers.
 func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 	var list []openai.Model
-	fleet := g.members.Snapshot()
+	fleet := g.members.Summary()
 	for _, name := range fleet.Models {
 		list = append(list, modelOf(fleet, name))
 	}
@@ -48,7 +48,7 @@ func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 }
 
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
-	id, fleet := r.PathValue("id"), g.members.Snapshot()
+	id, fleet := r.PathValue("id"), g.members.Summary()
 	if _, ok := fleet.Served[id]; !ok {
 		g.refuse(w, r, openai.ModelNotFound(id))
 		return
@@ -57,7 +57,7 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 }
 
 // modelOf describes a model. Its length is the smallest limit of its workers.
-func modelOf(s *members.Snapshot, name string) openai.Model {
+func modelOf(s *members.Summary, name string) openai.Model {
 	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
 }
 
@@ -200,7 +200,7 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	io.WriteString(w, pool)
-	fleet := g.members.Snapshot()
+	fleet := g.members.Summary()
 	for _, c := range e.Candidates {
 		if m := fleet.ByID[c.Worker.Worker]; m != nil {
 			fmt.Fprintf(w, "%v is %s at %s\n", c.Worker, m.Name(), m.Status().URL)

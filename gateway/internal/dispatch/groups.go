@@ -44,7 +44,7 @@ func (d *Dispatcher) SetPools(c *global.Config) error {
 // Regroup assigns the workers of s to their pools: by the pool in their status with a grid, else
 // by dealing them into buckets. It counts the healthy workers of each pool and of the fleet. s must
 // be no older than that of the call before, else workers that have joined lose their pools.
-func (d *Dispatcher) Regroup(s *members.Snapshot, now time.Time) {
+func (d *Dispatcher) Regroup(s *members.Summary, now time.Time) {
 	d.places.Lock()
 	defer d.places.Unlock()
 	p := d.Pools()
@@ -107,7 +107,7 @@ func (d *Dispatcher) deal(p *Pools) {
 // for placeTTL. If there are more than most, it also forgets workers that are not healthy now.
 // It reports whether the set of workers differs from the one that was dealt last. The caller
 // holds the lock.
-func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool) {
+func (p *places) see(s *members.Summary, now time.Time, most int) (changed bool) {
 	if p.seen == nil {
 		p.seen = map[kv.WorkerID]time.Time{}
 	}
@@ -124,9 +124,9 @@ func (p *places) see(s *members.Snapshot, now time.Time, most int) (changed bool
 }
 
 // DealDue reports whether the workers must be divided into buckets again, because the set of workers
-// that have a place has changed since Regroup. s is a snapshot of about now. The caller then calls
-// Regroup with a snapshot that is no older than that of the latest Regroup.
-func (d *Dispatcher) DealDue(s *members.Snapshot, now time.Time) bool {
+// that have a place has changed since Regroup. s is a summary of about now. The caller then calls
+// Regroup with a summary that is no older than that of the latest Regroup.
+func (d *Dispatcher) DealDue(s *members.Summary, now time.Time) bool {
 	if p := d.Pools(); p == nil || p.Grid() {
 		return false
 	}

@@ -63,6 +63,6 @@ type Router interface {
 	SetEventsLive(r kv.Rank, live bool)
 	// Leave removes a rank: it gets no more requests.
 	Leave(r kv.Rank)
-	// Regroup brings a new snapshot. It is called under the fleet's lock.
-	Regroup(s *Snapshot, now time.Time)
+	// Regroup brings a new summary. It is called under the fleet's lock.
+	Regroup(s *Summary, now time.Time)
 }

@@ -3,11 +3,11 @@
 // requests and chooses no worker.
 //
 // Each worker has one goroutine, its keeper. A change of a worker is a call of Config.Router
-// on the keeper's goroutine. A [Snapshot] describes all workers and is read
+// on the keeper's goroutine. A [Summary] describes all workers and is read
 // without a lock.
 //
 //	f, err := members.New(members.Config{BlockTokens: 16, MaxWorkers: 64, Sink: index, Router: dispatcher})
 //	err = f.SetWorkers([]members.Worker{{URL: "http://10.0.0.1:8080"}})
-//	ready := f.Snapshot().Ready
+//	ready := f.Summary().Ready
 //	defer f.Close()
 package members

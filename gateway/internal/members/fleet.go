@@ -25,7 +25,7 @@ import (
 type Fleet struct {
 	cfg         Config
 	log         *zap.Logger
-	snapshot    atomic.Pointer[Snapshot]
+	summary     atomic.Pointer[Summary]
 	tokenizers  tokenizers
 	subscribers []*events.Subscriber // of the workers' own events, and of each of Config.Consolidate
 	watcher     *nats.Watcher        // nil: no registration
@@ -47,8 +47,8 @@ var (
 	errMany   = errors.New("gateway: too many workers")
 )
 
-// Snapshot returns the current snapshot.
-func (f *Fleet) Snapshot() *Snapshot { return f.snapshot.Load() }
+// Summary returns the current summary.
+func (f *Fleet) Summary() *Summary { return f.summary.Load() }
 
 // All returns the members, ascending by URL.
 func (f *Fleet) All() []*Member {
@@ -57,13 +57,13 @@ func (f *Fleet) All() []*Member {
 	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.given.URL, b.given.URL) })
 }
 
-// Enroll makes a new snapshot, gives it to the router and stores it.
+// Enroll makes a new summary, gives it to the router and stores it.
 func (f *Fleet) Enroll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := snapshotOf(f.claims, len(f.members))
+	s := summaryOf(f.claims, len(f.members))
 	f.cfg.Router.Regroup(s, time.Now())
-	f.snapshot.Store(s)
+	f.summary.Store(s)
 }
 
 // dismiss ends the keepers of the members gone and waits for them.
@@ -126,7 +126,7 @@ func (f *Fleet) unclaim(m *Member) {
 // Suspect reports that a request could not connect to a rank of m, because of err. The rank gets
 // no requests until the worker has answered a probe; if that probe fails, the worker is lost.
 func (f *Fleet) Suspect(m *Member, rank kv.Rank, err error) {
-	if f.Snapshot().ByID[rank.Worker] != m {
+	if f.Summary().ByID[rank.Worker] != m {
 		return // another member has the ID by now
 	}
 	m.suspect(f.cfg.FailAfter)
@@ -176,7 +176,7 @@ func (f *Fleet) Registers() bool { return f.cfg.NATS != nil }
 // New makes a fleet without workers. Start turns on registration.
 func New(cfg Config) (*Fleet, error) {
 	f := &Fleet{cfg: cfg, log: cfg.Log, members: map[string]*Member{}, claims: map[uint64]*Member{}, troubles: troubles{by: map[string]error{}}}
-	f.snapshot.Store(&Snapshot{})
+	f.summary.Store(&Summary{})
 	f.tokenizers.now.Store(&f.cfg.Tokenizer)
 	f.ctx, f.stop = context.WithCancel(context.Background())
 	return f, f.subscribe()
@@ -217,8 +217,8 @@ func (f *Fleet) Close() (err error) {
 	return err
 }
 
-// Snapshot describes the workers at one time. It never changes, so it is read without a lock.
-type Snapshot struct {
+// Summary describes the workers at one time. It never changes, so it is read without a lock.
+type Summary struct {
 	ByID   map[kv.WorkerID]*Member // workers that have answered and were not refused
 	Served map[string]int          // by model: number of healthy workers that serve it
 	LoRAs  map[string]bool         // models that are adapters
@@ -232,10 +232,10 @@ type Snapshot struct {
 	Total   int      // workers in any state
 }
 
-// snapshotOf makes a snapshot of the joined members, given by ID in claims. total is the number
+// summaryOf makes a summary of the joined members, given by ID in claims. total is the number
 // of all members.
-func snapshotOf(claims map[uint64]*Member, total int) *Snapshot {
-	s := &Snapshot{ByID: map[kv.WorkerID]*Member{}, Served: map[string]int{}, LoRAs: map[string]bool{}, Tokens: map[string]int{}, Total: total}
+func summaryOf(claims map[uint64]*Member, total int) *Summary {
+	s := &Summary{ByID: map[kv.WorkerID]*Member{}, Served: map[string]int{}, LoRAs: map[string]bool{}, Tokens: map[string]int{}, Total: total}
 	unlimited := false
 	for id, m := range claims {
 		s.ByID[kv.WorkerID(id)] = m

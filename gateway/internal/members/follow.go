@@ -209,7 +209,7 @@ func (k *keeper) checkEvents(now time.Time) error {
 // eventsChanged is called by the subscriber when the events of rank w change to state to, for
 // the reason err. It must not block.
 func (f *Fleet) eventsChanged(w kv.Rank, to events.State, err error) {
-	m := f.Snapshot().ByID[w.Worker]
+	m := f.Summary().ByID[w.Worker]
 	if m == nil {
 		return
 	}

@@ -242,7 +242,7 @@ func (k *keeper) applyCard(s description) error {
 	if err := k.join(s.card); err != nil {
 		return err
 	}
-	f.Enroll() // before it may be chosen: requests find the member in the snapshot
+	f.Enroll() // before it may be chosen: requests find the member in the summary
 	return nil
 }
 

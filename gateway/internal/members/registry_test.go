@@ -19,10 +19,10 @@ type nowhere struct{}
 
 func (nowhere) RoundTrip(*http.Request) (*http.Response, error) { return nil, errors.New("nowhere") }
 
-// idle is a router that is only told of snapshots.
+// idle is a router that is only told of summaries.
 type idle struct{ Router }
 
-func (idle) Regroup(*Snapshot, time.Time) {}
+func (idle) Regroup(*Summary, time.Time) {}
 
 // newFleet returns a fleet with room for one worker.
 func newFleet(t *testing.T) *Fleet {
