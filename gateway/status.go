@@ -209,12 +209,12 @@ func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	io.WriteString(w, "\n"+e.String())
 }
 
-// viewOf makes the snapshot for the live page of the fleet.
-func viewOf(g *Gateway) fleetview.Snapshot {
+// viewOf makes the state for the live page of the fleet.
+func viewOf(g *Gateway) fleetview.State {
 	now := time.Now()
 	f := g.Fleet()
 	rm, _ := g.dispatch.Metrics()
-	s := fleetview.Snapshot{
+	s := fleetview.State{
 		Schema: fleetview.Schema, Version: g.cfg.Version, UptimeS: now.Sub(g.metrics.begun).Seconds(), Policy: f.Policy, Prompts: f.Prompts,
 		Queued: rm.Waiting, Troubles: f.Troubles, Workers: make([]fleetview.Worker, 0, len(f.Workers)),
 	}

@@ -47,7 +47,7 @@ func TestView(t *testing.T) {
 	s.ask(t.Context(), run(0, 400), `,"model":"nothing"`)
 	s.idle()
 
-	var v fleetview.Snapshot
+	var v fleetview.State
 	s.until("three requests", func() bool {
 		r := s.get("GET", "/v1/fleet/view")
 		if err := json.Unmarshal([]byte(r.text), &v); err != nil || r.StatusCode != 200 {
@@ -162,7 +162,7 @@ func TestLeftAfterDone(t *testing.T) {
 	}
 	s.idle() // released by [DONE], not by the end of the connection
 	res.Body.Close()
-	var v fleetview.Snapshot
+	var v fleetview.State
 	s.until("a request", func() bool {
 		if err := json.Unmarshal([]byte(s.get("GET", "/v1/fleet/view").text), &v); err != nil {
 			t.Fatal(err)

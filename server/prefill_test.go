@@ -27,7 +27,7 @@ func TestPrefillIsShown(t *testing.T) {
 		})
 	}
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Prefilling > 0 && s.Scheduler.Requests == 8 })
-	var page view.Snapshot
+	var page view.State
 	b.ok(json.Unmarshal(b.do("GET", "/v1/view", "").body, &page))
 	if tot := page.Totals; tot.Prefilling == 0 || tot.PrefillLeft == 0 || tot.PrefillTokens == 0 || tot.OutputTokens != 0 {
 		t.Errorf("the page has %+v", tot)

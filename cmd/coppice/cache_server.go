@@ -42,8 +42,8 @@ type serverClient struct {
 	http     http.Client
 }
 
-// maxSnapshotBytes bounds the bytes read of an answer.
-const maxSnapshotBytes = 64 << 20
+// maxStateBytes bounds the bytes read of an answer.
+const maxStateBytes = 64 << 20
 
 // snapshot gets the JSON document at a path, of type S. schema returns its schema number, which must be want.
 func snapshot[S any](ctx context.Context, c *serverClient, path string, schema func(*S) int, want int) (*S, error) {
@@ -70,7 +70,7 @@ func (c *serverClient) read(ctx context.Context, path string, into any) error {
 		return err
 	}
 	defer answer.Close()
-	if err := json.NewDecoder(io.LimitReader(answer, maxSnapshotBytes)).Decode(into); err != nil {
+	if err := json.NewDecoder(io.LimitReader(answer, maxStateBytes)).Decode(into); err != nil {
 		return fmt.Errorf("%s%s is not a snapshot of coppice: %w", eventurl.Redact(c.url), path, err)
 	}
 	return nil

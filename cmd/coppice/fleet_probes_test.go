@@ -17,7 +17,7 @@ func TestFleetProbes(t *testing.T) {
 	if _, stderr, ok := command(t, bench...); !ok {
 		t.Fatal(stderr)
 	}
-	var view fleetview.Snapshot
+	var view fleetview.State
 	f.router.document("/v1/fleet/view", &view)
 	if s := view.Fleet; s.Failed != 0 || s.Refused == 0 || s.Requests <= s.Refused {
 		t.Errorf("%+v", view.Fleet)

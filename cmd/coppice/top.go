@@ -34,21 +34,21 @@ func (c *topCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	get := func(ctx context.Context) (*view.Snapshot, error) {
-		return snapshot(ctx, from, "/v1/view", func(s *view.Snapshot) int { return s.Schema }, view.Schema)
+	get := func(ctx context.Context) (*view.State, error) {
+		return snapshot(ctx, from, "/v1/view", func(s *view.State) int { return s.Schema }, view.Schema)
 	}
-	getFleet := func(ctx context.Context) (*fleetview.Snapshot, error) {
-		return snapshot(ctx, from, "/v1/fleet/view", func(s *fleetview.Snapshot) int { return s.Schema }, fleetview.Schema)
+	getFleet := func(ctx context.Context) (*fleetview.State, error) {
+		return snapshot(ctx, from, "/v1/fleet/view", func(s *fleetview.State) int { return s.Schema }, fleetview.Schema)
 	}
 	snap, err := get(ctx)
 	if errors.Is(err, errTopNothing) { // a router has no /v1/view
 		if fleet, err := getFleet(ctx); !errors.Is(err, errTopNothing) {
-			return topShow(ctx, c, fleet, err, getFleet, func(*fleetview.Snapshot) bool { return false },
-				func(s topScreen[fleetview.Snapshot]) topFrame { return topFleet{s} })
+			return topShow(ctx, c, fleet, err, getFleet, func(*fleetview.State) bool { return false },
+				func(s topScreen[fleetview.State]) topFrame { return topFleet{s} })
 		}
 	}
-	return topShow(ctx, c, snap, err, get, func(s *view.Snapshot) bool { return s.Now.OutputRate.Known() },
-		func(s topScreen[view.Snapshot]) topFrame { return topModel{topScreen: s} })
+	return topShow(ctx, c, snap, err, get, func(s *view.State) bool { return s.Now.OutputRate.Known() },
+		func(s topScreen[view.State]) topFrame { return topModel{topScreen: s} })
 }
 
 // topFrame is a terminal program whose screen can be read.
@@ -57,8 +57,8 @@ type topFrame interface {
 	frame() string
 }
 
-// topShow shows the snapshots that get returns. On a terminal it runs until the user quits. With
-// --once, and elsewhere, it prints a single frame: that of the snapshot first, or if first has no
+// topShow shows the states that get returns. On a terminal it runs until the user quits. With
+// --once, and elsewhere, it prints a single frame: that of the state first, or if first has no
 // rates yet, that of a second one. err is the error of the request for first. screen makes a screen.
 func topShow[S any](ctx context.Context, c *topCmd, first *S, err error, get func(context.Context) (*S, error), hasRates func(*S) bool, screen func(topScreen[S]) topFrame) error {
 	m := topScreen[S]{interval: c.Interval, get: func() (*S, error) { return get(ctx) }}

@@ -20,9 +20,9 @@ import (
 	"github.com/coppice-llm/coppice/server/view"
 )
 
-// topSample returns a snapshot of a busy server whose prompts contain control characters.
-func topSample() *view.Snapshot {
-	s := &view.Snapshot{
+// topSample returns a state of a busy server whose prompts contain control characters.
+func topSample() *view.State {
+	s := &view.State{
 		Schema: view.Schema,
 		Server: view.Server{Model: "demo-8b", Backend: "cpu", UptimeSeconds: 4321},
 		Stats: view.Stats{
@@ -91,20 +91,20 @@ func TestTopFrames(t *testing.T) {
 				keys = strings.Join(arg.Vals, " ")
 			}
 		}
-		var m tea.Model = topModel{topScreen: topScreen[view.Snapshot]{interval: time.Second}}
+		var m tea.Model = topModel{topScreen: topScreen[view.State]{interval: time.Second}}
 		m, _ = m.Update(tea.WindowSizeMsg{Width: width, Height: height})
 		switch d.Cmd {
 		case "asking":
 		case "refused":
-			m, _ = m.Update(topNews[view.Snapshot]{err: errors.New("no answer: dial tcp 127.0.0.1:8080: connect: connection refused")})
+			m, _ = m.Update(topNews[view.State]{err: errors.New("no answer: dial tcp 127.0.0.1:8080: connect: connection refused")})
 		case "idle":
 			nan := view.Figure(math.NaN())
-			m, _ = m.Update(topNews[view.Snapshot]{snap: &view.Snapshot{Schema: view.Schema, Now: view.Point{HitRate: nan, TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan, PromptRate: nan, OutputRate: nan}}})
+			m, _ = m.Update(topNews[view.State]{snap: &view.State{Schema: view.Schema, Now: view.Point{HitRate: nan, TTFTp50Millis: nan, TTFTp99Millis: nan, ITLp50Millis: nan, ITLp99Millis: nan, PromptRate: nan, OutputRate: nan}}})
 		case "busy":
-			m, _ = m.Update(topNews[view.Snapshot]{snap: topSample()})
+			m, _ = m.Update(topNews[view.State]{snap: topSample()})
 		case "lost":
-			m, _ = m.Update(topNews[view.Snapshot]{snap: topSample()})
-			m, _ = m.Update(topNews[view.Snapshot]{err: errors.New("no answer: EOF")})
+			m, _ = m.Update(topNews[view.State]{snap: topSample()})
+			m, _ = m.Update(topNews[view.State]{err: errors.New("no answer: EOF")})
 		default:
 			t.Fatalf("unknown command %q", d.Cmd)
 		}
@@ -130,7 +130,7 @@ func TestTopFrames(t *testing.T) {
 
 func TestTopLooksAgainAndAgain(t *testing.T) {
 	tries := 0
-	var m tea.Model = topModel{topScreen: topScreen[view.Snapshot]{width: 80, height: 24, interval: time.Millisecond, get: func() (*view.Snapshot, error) {
+	var m tea.Model = topModel{topScreen: topScreen[view.State]{width: 80, height: 24, interval: time.Millisecond, get: func() (*view.State, error) {
 		tries++
 		if tries == 2 {
 			return nil, errors.New("gone")
@@ -146,7 +146,7 @@ func TestTopLooksAgainAndAgain(t *testing.T) {
 		if msg = cmd(); msg != tea.Msg(topLook{}) {
 			t.Fatalf("%T after news", msg)
 		}
-		m, cmd = m.Update(msg) // topLook: requests a snapshot
+		m, cmd = m.Update(msg) // topLook: requests a state
 		msg = cmd()
 	}
 	round()
@@ -162,7 +162,7 @@ func TestTopLooksAgainAndAgain(t *testing.T) {
 		t.Errorf("with one again:\n%s", f)
 	}
 	m = pressed(t, m, "p")
-	m, _ = m.Update(msg) // the snapshot requested before the pause
+	m, _ = m.Update(msg) // the state requested before the pause
 	_, cmd := m.Update(topLook{})
 	if cmd() != tea.Msg(topLook{}) || tries != 4 {
 		t.Errorf("while it pauses it looks: %d tries", tries)
@@ -232,7 +232,7 @@ func TestTopFleet(t *testing.T) {
 			return
 		}
 		n := asked.Add(1)
-		s := fleetview.Snapshot{Schema: fleetview.Schema, Policy: "latency", UptimeS: 10 * float64(n), Open: 3, Troubles: []string{"a worker\x1b[2J is refused"},
+		s := fleetview.State{Schema: fleetview.Schema, Policy: "latency", UptimeS: 10 * float64(n), Open: 3, Troubles: []string{"a worker\x1b[2J is refused"},
 			Fleet: fleetview.Sums{Requests: 50 * uint64(n), ConfirmedTokens: 1000, CachedTokens: 800, PredictedTokens: 900}}
 		for i := range 30 {
 			w := fleetview.Worker{About: fleetview.About{Name: fmt.Sprintf("worker-%d", i), State: "healthy", Mode: "events"}, Requests: i}
@@ -256,7 +256,7 @@ func TestTopFleet(t *testing.T) {
 		t.Errorf("ok %v, %q", ok, stdout)
 	}
 	for _, size := range [][2]int{{80, 24}, {40, 12}, {10, 3}} {
-		m := topFleet{topScreen[fleetview.Snapshot]{width: size[0], height: size[1], colored: true, snap: &fleetview.Snapshot{Workers: make([]fleetview.Worker, 9)}}}
+		m := topFleet{topScreen[fleetview.State]{width: size[0], height: size[1], colored: true, snap: &fleetview.State{Workers: make([]fleetview.Worker, 9)}}}
 		lines := strings.Split(m.frame(), "\n")
 		if len(lines) > size[1] {
 			t.Errorf("%v: %d lines", size, len(lines))

@@ -12,7 +12,7 @@ import (
 )
 
 // topFleet is the state of coppice top for a router: its workers and recent requests.
-type topFleet struct{ topScreen[fleetview.Snapshot] }
+type topFleet struct{ topScreen[fleetview.State] }
 
 // Update is called by bubbletea.
 func (m topFleet) Update(msg tea.Msg) (tea.Model, tea.Cmd) {

@@ -47,7 +47,7 @@ func (m topScreen[S]) state() string {
 }
 
 // draw returns the screen: height lines, none wider than width. body returns the lines at the top;
-// draw calls it only if there is a snapshot. keys is the last line, which lists the keys.
+// draw calls it only if there is a state. keys is the last line, which lists the keys.
 func (m topScreen[S]) draw(keys string, body func() []string) string {
 	if m.width < topMinWidth || m.height < topMinHeight {
 		return topCut(fmt.Sprintf("coppice top wants %d × %d", topMinWidth, topMinHeight), m.width)

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/server/view"
 )
 
-// topScreen is the part of coppice top that servers and routers share: snapshots of type S on a
+// topScreen is the part of coppice top that servers and routers share: states of type S on a
 // terminal.
 type topScreen[S any] struct {
 	width, height int
@@ -25,7 +25,7 @@ type topScreen[S any] struct {
 	paused       bool
 }
 
-// topLook is the message that requests the next snapshot; topNews delivers it.
+// topLook is the message that requests the next state; topNews delivers it.
 type topLook struct{}
 type topNews[S any] struct {
 	snap *S
@@ -78,7 +78,7 @@ func topView(frame string) tea.View {
 // topModel is the state of coppice top for a server. Its methods have no side effects
 // except through the commands that they return, so frames are tested without a terminal.
 type topModel struct {
-	topScreen[view.Snapshot]
+	topScreen[view.State]
 	list  int                // index into topLists
 	order [len(topLists)]int // index into the list's orders
 }
@@ -87,16 +87,16 @@ type topModel struct {
 type topList struct {
 	name   string
 	orders []string
-	count  func(*view.Snapshot) int
+	count  func(*view.State) int
 	// rows returns the line of headings and the lines of the list, sorted by one of orders.
-	rows func(s *view.Snapshot, by string) (head string, rows []string)
+	rows func(s *view.State, by string) (head string, rows []string)
 }
 
 var topLists = [...]topList{
-	{"running", []string{"age", "prompt", "cached", "output"}, func(s *view.Snapshot) int { return s.Totals.Running }, runningRows},
-	{"waiting", []string{"arrival", "cached"}, func(s *view.Snapshot) int { return s.Totals.Waiting }, waitingRows},
-	{"prefixes", []string{"reuses", "tokens", "recency"}, func(s *view.Snapshot) int { return s.Tree.Nodes }, prefixRows},
-	{"finished", []string{"time", "prompt", "ttft"}, func(s *view.Snapshot) int { return len(s.Finished) }, finishedRows},
+	{"running", []string{"age", "prompt", "cached", "output"}, func(s *view.State) int { return s.Totals.Running }, runningRows},
+	{"waiting", []string{"arrival", "cached"}, func(s *view.State) int { return s.Totals.Waiting }, waitingRows},
+	{"prefixes", []string{"reuses", "tokens", "recency"}, func(s *view.State) int { return s.Tree.Nodes }, prefixRows},
+	{"finished", []string{"time", "prompt", "ttft"}, func(s *view.State) int { return len(s.Finished) }, finishedRows},
 }
 
 // Update is called by bubbletea.
@@ -130,7 +130,7 @@ func topSorted[T any](list []T, key func(T) float64) []T {
 	return list
 }
 
-func runningRows(s *view.Snapshot, by string) (head string, rows []string) {
+func runningRows(s *view.State, by string) (head string, rows []string) {
 	for _, r := range topSorted(s.Running, map[string]func(view.Running) float64{
 		"age":    func(r view.Running) float64 { return r.AgeSeconds },
 		"prompt": func(r view.Running) float64 { return float64(r.PromptTokens) },
@@ -142,7 +142,7 @@ func runningRows(s *view.Snapshot, by string) (head string, rows []string) {
 	return fmt.Sprintf("%8s  %-14s%9s%9s%9s%9s%8s", "request", "tenant", "prompt", "cached", "done", "output", "age"), rows
 }
 
-func waitingRows(s *view.Snapshot, by string) (head string, rows []string) {
+func waitingRows(s *view.State, by string) (head string, rows []string) {
 	for _, w := range topSorted(s.Waiting, map[string]func(view.Waiting) float64{
 		"cached": func(w view.Waiting) float64 { return float64(w.CachedTokens) },
 	}[by]) {
@@ -153,7 +153,7 @@ func waitingRows(s *view.Snapshot, by string) (head string, rows []string) {
 }
 
 // prefixRows leaves out the nodes that stand for several hidden nodes (More > 0).
-func prefixRows(s *view.Snapshot, by string) (head string, rows []string) {
+func prefixRows(s *view.State, by string) (head string, rows []string) {
 	for _, n := range topSorted(s.Tree.Shown, map[string]func(view.Node) float64{
 		"reuses":  func(n view.Node) float64 { return float64(n.Reuses) },
 		"tokens":  func(n view.Node) float64 { return float64(n.Tokens) },
@@ -166,7 +166,7 @@ func prefixRows(s *view.Snapshot, by string) (head string, rows []string) {
 	return fmt.Sprintf("%8s%9s%8s%5s  %s", "reuses", "tokens", "start", "pins", "text"), rows
 }
 
-func finishedRows(s *view.Snapshot, by string) (head string, rows []string) {
+func finishedRows(s *view.State, by string) (head string, rows []string) {
 	for _, f := range topSorted(s.Finished, map[string]func(view.Finished) float64{
 		"prompt": func(f view.Finished) float64 { return float64(f.PromptTokens) },
 		"ttft":   func(f view.Finished) float64 { return f.TTFTMillis },

@@ -126,12 +126,12 @@ func (c *Recorder) Read(now time.Time) (fleet Sums, workers map[string]Sums, rec
 	return c.fleet, workers, slices.Clip(recent)
 }
 
-// Schema is the value of Snapshot.Schema. It increases when a field is removed or changes its
+// Schema is the value of State.Schema. It increases when a field is removed or changes its
 // meaning.
 const Schema = 1
 
-// Snapshot is the answer of /v1/fleet/view, for the page and coppice top.
-type Snapshot struct {
+// State is the answer of /v1/fleet/view, for the page and coppice top.
+type State struct {
 	Schema   int      `json:"schema"`
 	Version  string   `json:"version,omitempty"`
 	UptimeS  float64  `json:"uptime_s"`
@@ -156,7 +156,7 @@ type About struct {
 	Models []string `json:"models"`
 }
 
-// Worker is one worker of a Snapshot, summed over its ranks.
+// Worker is one worker of a State, summed over its ranks.
 type Worker struct {
 	About
 	Requests int `json:"active_requests"`

@@ -1,5 +1,5 @@
 // Package view owns the figures that a server shows (Stats: for the page, the API and
-// Prometheus), the Snapshot with its lists and tree, the feed that samples a node while there are
+// Prometheus), the State with its lists and tree, the feed that samples a node while there are
 // watchers, and the page. It never changes the node. Config.Access decides which callers may
 // look.
 //

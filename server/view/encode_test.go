@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-func sampled(t testing.TB, nodes int) *Snapshot {
+func sampled(t testing.TB, nodes int) *State {
 	t.Helper()
 	src := &fake{tree: grown(nodes, 3)}
 	src.stats.Scheduler.Waiting, src.stats.Scheduler.PoolPages = 2, 100
@@ -28,8 +28,8 @@ func sampled(t testing.TB, nodes int) *Snapshot {
 	return &snap
 }
 
-// TestSnapshotInJSON: decoding a snapshot gives what was encoded.
-func TestSnapshotInJSON(t *testing.T) {
+// TestStateInJSON: decoding a state gives what was encoded.
+func TestStateInJSON(t *testing.T) {
 	snap := sampled(t, 300)
 	if len(snap.Running) != 1 || len(snap.Waiting) != 2 || len(snap.Tree.Shown) != 300 || snap.Curve == nil || len(snap.History.AtMillis) != 2 {
 		t.Fatalf("%+v", snap)
@@ -38,7 +38,7 @@ func TestSnapshotInJSON(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var back Snapshot
+	var back State
 	if err := json.Unmarshal(text, &back); err != nil {
 		t.Fatal(err)
 	}
@@ -56,12 +56,12 @@ func TestRedactedHidesOthers(t *testing.T) {
 	if bytes.Contains(text, []byte("acme")) || bytes.Contains(text, []byte(`"text`)) || bytes.Contains(text, []byte("日")) || bytes.Contains(text, []byte(`"start"`)) {
 		t.Errorf("%s", text)
 	}
-	var back Snapshot
+	var back State
 	if err := json.Unmarshal(text, &back); err != nil || !back.Server.Redacted || len(back.Tree.Shown)+len(back.Running)+len(back.Waiting)+len(back.Finished) != 0 || back.Tree.Nodes != snap.Tree.Nodes || back.Totals.PromptTokens != snap.Totals.PromptTokens {
 		t.Errorf("%v, %+v", err, back)
 	}
 	if snap.Running[0].Tenant != "acme" || snap.Finished[0].Tenant != "acme" || snap.Server.Redacted {
-		t.Error("the snapshot was written to")
+		t.Error("the state was written to")
 	}
 }
 

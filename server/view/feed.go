@@ -82,7 +82,7 @@ type Watch struct {
 	frames chan []byte // capacity 1
 }
 
-// Frames returns the channel of Snapshots in JSON, which must not be changed. A slow watcher
+// Frames returns the channel of States in JSON, which must not be changed. A slow watcher
 // misses some. Feed.Close closes the channel, and so does Feed.Watch when it gives the place to
 // another watcher.
 func (w *Watch) Frames() <-chan []byte { return w.frames }
@@ -194,8 +194,8 @@ func (f *Feed) watched() bool {
 	return len(f.watchers) > 0 || time.Since(f.left) < linger
 }
 
-// publish encodes the snapshot once per level of access in use, and offers it to the watchers.
-func (f *Feed) publish(s *Snapshot) {
+// publish encodes the state once per level of access in use, and offers it to the watchers.
+func (f *Feed) publish(s *State) {
 	f.mu.Lock()
 	var asked [Full + 1]bool
 	for w := range f.watchers {
@@ -209,7 +209,7 @@ func (f *Feed) publish(s *Snapshot) {
 		}
 		frame, err := s.encode(access == Redacted)
 		if err != nil { // a value that JSON can't express: a defect of this package
-			panic(fmt.Sprintf("view: a snapshot can't be written: %v", err))
+			panic(fmt.Sprintf("view: a state can't be written: %v", err))
 		}
 		frames[access] = frame
 	}

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-func decode(t *testing.T, frame []byte) *Snapshot {
+func decode(t *testing.T, frame []byte) *State {
 	t.Helper()
-	s := &Snapshot{}
+	s := &State{}
 	if err := json.Unmarshal(frame, s); err != nil {
 		t.Fatal(err)
 	}

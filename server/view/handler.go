@@ -16,13 +16,13 @@ var page embed.FS
 // writeTimeout bounds the write of one frame. A client that takes longer is disconnected.
 const writeTimeout = 10 * time.Second
 
-// Handler serves the page at /, its files below /page/, the latest Snapshot at /v1/view, and a
+// Handler serves the page at /, its files below /page/, the latest State at /v1/view, and a
 // stream of them as events at /v1/view/stream. The page itself holds no data and needs no key;
 // Config.Access decides on the rest. A stream ends with its request or with Feed.Close.
 func Handler(f *Feed) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /", web.Page(page))
-	mux.HandleFunc("GET /v1/view", f.serveSnapshot)
+	mux.HandleFunc("GET /v1/view", f.serveState)
 	mux.HandleFunc("GET /v1/view/stream", f.serveStream)
 	return mux
 }
@@ -48,8 +48,8 @@ func (f *Feed) open(w http.ResponseWriter, r *http.Request) *Watch {
 	return watch
 }
 
-// serveSnapshot answers GET /v1/view with the first frame of a watch.
-func (f *Feed) serveSnapshot(w http.ResponseWriter, r *http.Request) {
+// serveState answers GET /v1/view with the first frame of a watch.
+func (f *Feed) serveState(w http.ResponseWriter, r *http.Request) {
 	watch := f.open(w, r)
 	if watch == nil {
 		return

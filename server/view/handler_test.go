@@ -80,7 +80,7 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-func TestStreamIsEventsOfSnapshots(t *testing.T) {
+func TestStreamIsEventsOfStates(t *testing.T) {
 	f, get := serve(t, Config{Source: &fake{tree: grown(50, 2)}})
 	answer := get("/v1/view/stream", "")
 	if answer.StatusCode != 200 || answer.Header.Get("Content-Type") != "text/event-stream" {

@@ -18,13 +18,13 @@ const (
 	curvePeriod = 5 * time.Second // time between two curves
 )
 
-// sampler makes snapshots. It and its latest snapshot belong to the Feed's goroutine.
+// sampler makes states. It and its latest state belong to the Feed's goroutine.
 type sampler struct {
 	feed    *Feed
 	rates   rates
 	history history
 	pruner  pruner
-	snap    Snapshot
+	snap    State
 	walkAt  time.Time // earliest time of the next walk
 	curveAt time.Time // earliest time of the next curve
 }
@@ -44,7 +44,7 @@ func newSampler(f *Feed) *sampler {
 
 // sample queries the source. If a query fails, Server.Error has the error, and the parts not
 // read keep their previous values.
-func (s *sampler) sample(ctx context.Context) *Snapshot {
+func (s *sampler) sample(ctx context.Context) *State {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	c := &s.feed.cfg

@@ -1,10 +1,10 @@
-// The page of a fleet: a snapshot a second in, figures, workers and requests out.
+// The page of a fleet: a state a second in, figures, workers and requests out.
 import { count, duration, el, percent, seconds, $ } from "./format.js";
 import { themed } from "./theme.js";
 
 const period = 1000;
 let key = sessionStorage.getItem("coppice-key") || "";
-let before = null; // the snapshot before, for rates
+let before = null; // the state before, for rates
 
 const share = (part, all) => percent(all ? part / all : null);
 const age = (s) => seconds(Math.round(s));

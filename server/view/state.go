@@ -7,13 +7,13 @@ import (
 	"strconv"
 )
 
-// Schema is the value of Snapshot.Schema. It increases when a field is removed or changes its
+// Schema is the value of State.Schema. It increases when a field is removed or changes its
 // meaning, not when a field is added.
 const Schema = 1
 
-// Snapshot is the state of a server at one moment: the answer of GET /v1/view and each event of
+// State describes a server at one moment: the answer of GET /v1/view and each event of
 // GET /v1/view/stream, in JSON. Lists are shortened (see Config), totals are complete.
-type Snapshot struct {
+type State struct {
 	Schema   int    `json:"schema"`
 	AtMillis int64  `json:"at_ms"` // Unix time, ms
 	Server   Server `json:"server"`
@@ -157,10 +157,10 @@ func (f *Figure) UnmarshalJSON(text []byte) error {
 // Known reports whether f is a number, not NaN.
 func (f Figure) Known() bool { return !math.IsNaN(float64(f)) }
 
-// encode returns s as JSON. A redacted snapshot contains nothing about single requests: no
+// encode returns s as JSON. A redacted state contains nothing about single requests: no
 // tenants, no prompt lengths, and no tree nodes, because these are parts of prompts. Counts and
 // totals stay.
-func (s *Snapshot) encode(redacted bool) ([]byte, error) {
+func (s *State) encode(redacted bool) ([]byte, error) {
 	out := *s
 	if redacted {
 		out.Server.Redacted = true
