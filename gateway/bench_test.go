@@ -115,7 +115,7 @@ func answering(b *testing.B, cfg *Config, workers, size int) string {
 		mux.HandleFunc("GET /ready", func(http.ResponseWriter, *http.Request) {})
 		mux.Handle("/", serve)
 		url := listen(b, mux)
-		cfg.Workers = append(cfg.Workers, members.Worker{URL: url})
+		cfg.Workers = append(cfg.Workers, members.WorkerConfig{URL: url})
 		direct = url
 	}
 	return direct

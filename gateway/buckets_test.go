@@ -113,9 +113,9 @@ func TestBucketsAlike(t *testing.T) {
 	a := newStand(t, cfg, workers...)
 	b := newStand(t, cfg, workers[5])
 	b.chosen(1)
-	var given []members.Worker
+	var given []members.WorkerConfig
 	for _, w := range slices.Backward(workers) {
-		given = append(given, members.Worker{URL: w.http.URL})
+		given = append(given, members.WorkerConfig{URL: w.http.URL})
 	}
 	if err := b.SetWorkers(given[:4]); err != nil { // w5 leaves and comes back
 		t.Fatal(err)
@@ -184,12 +184,12 @@ func TestBucketsJoinMeanwhile(t *testing.T) {
 	a, b, c := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil), newWorker(t, "c", false, nil)
 	s := newStand(t, Config{Buckets: 2}, a, c)
 	s.chosen(2)
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.chosen(1)
 	left, before := time.Now(), s.members.Summary()
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}, {URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL}, {URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.chosen(2)

@@ -26,8 +26,8 @@ import (
 
 // The types of Config's fields that other packages of the gateway declare.
 type (
-	// Worker is the address of a worker, and facts that it does not publish itself.
-	Worker = members.Worker
+	// WorkerConfig is the address of a worker, and facts that it does not publish itself.
+	WorkerConfig = members.WorkerConfig
 	// Sockets are the ports at which the host of each worker publishes the events of a further cache.
 	Sockets = members.Sockets
 	// PromptConfig configures how prompts become tokens.
@@ -47,7 +47,7 @@ func ParsePools(text []byte) (cfg *PoolsConfig, warnings []string, err error) {
 // Config describes the workers and how requests are spread over them. The zero value works;
 // workers then come from SetWorkers or registration.
 type Config struct {
-	Workers []Worker
+	Workers []WorkerConfig
 	// Router is the policy, its weights, and the block size of the whole fleet.
 	Router router.Config
 	// Index bounds the memory for the state of the workers' caches.

@@ -15,7 +15,7 @@
 // guards the router; it is held for microseconds.
 //
 //	g, err := gateway.New(gateway.Config{
-//		Workers: []members.Worker{{URL: "http://10.0.0.1:8080"}, {URL: "http://10.0.0.2:8080"}},
+//		Workers: []gateway.WorkerConfig{{URL: "http://10.0.0.1:8080"}, {URL: "http://10.0.0.2:8080"}},
 //		Prompt:  prompt.Config{Tokenizer: tok, Template: tmpl, Namespace: openai.Namespace},
 //	})
 //	go g.Serve(listener)

@@ -233,7 +233,7 @@ func newStand(t *testing.T, cfg Config, workers ...*worker) *stand {
 	cfg.StallAfter = cmp.Or(cfg.StallAfter, time.Hour)
 	cfg.EventSilence = cmp.Or(cfg.EventSilence, time.Hour)
 	for _, w := range workers {
-		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
+		cfg.Workers = append(cfg.Workers, members.WorkerConfig{URL: w.http.URL})
 	}
 	g, err := New(cfg)
 	if err != nil {

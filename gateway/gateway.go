@@ -189,7 +189,7 @@ func (g *Gateway) read(set *members.TokenizerSet) error {
 // SetWorkers replaces the list of configured workers: workers of the earlier list that are not
 // in all leave. Workers that registered themselves stay in any case. An invalid list is an error
 // and changes nothing.
-func (g *Gateway) SetWorkers(all []members.Worker) error { return g.members.SetWorkers(all) }
+func (g *Gateway) SetWorkers(all []members.WorkerConfig) error { return g.members.SetWorkers(all) }
 
 // SetPools replaces Config.Pools from the next request on; requests under way keep the old
 // pools. Workers of a pool that no longer exists are refused, workers of a new pool admitted.

@@ -263,7 +263,7 @@ func TestStatesAreTrue(t *testing.T) {
 		}
 		return nil
 	}))})
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	next := func(want router.Health) {

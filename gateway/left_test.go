@@ -44,7 +44,7 @@ func TestFrozenAndGone(t *testing.T) {
 		m = s.members.All()[1]
 	}
 	ends, waits := ask(), ask()
-	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	silent := func() { s.heard(m, 0) } // as if nothing had arrived for long
@@ -109,7 +109,7 @@ func TestTakenBackWhileAnswered(t *testing.T) {
 	if r := s.ask(t.Context(), run(0, 4000), `,"max_tokens":2`); r.StatusCode != 200 || r.worker() != "b" {
 		t.Errorf("of one that was taken back: %s from %q: %s", r.Status, r.worker(), r.text)
 	}
-	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.heard(m, 0) // as if nothing had arrived for long
@@ -164,7 +164,7 @@ func TestLeavesWhenChosen(t *testing.T) {
 	}
 	err := p.choose(&meanwhile{t.Context(), func() {
 		s.dispatch.Release(busy[0].Reservation) // now a is chosen
-		if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
+		if err := s.SetWorkers([]members.WorkerConfig{{URL: b.http.URL}}); err != nil {
 			t.Error(err)
 		}
 		s.dispatch.Release(busy[1].Reservation)
@@ -211,7 +211,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	go func() { done <- s.ask(t.Context(), run(0, 8), ``) }()
 	<-asked
 	a.does(nil)
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL, MaxRunning: 9}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(1)
@@ -229,7 +229,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	}
 	// a restarts as b, a name already in use; a third worker starts as a.
 	third := newWorker(t, "a", false, func(c *card.Card) { c.Epoch = 3 })
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(2)
@@ -237,7 +237,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	a.card.Name, a.card.Epoch = "b", 2
 	a.mu.Unlock()
 	s.until("two b are one too many", func() bool { return s.at(a).State == "refused" })
-	if err := s.SetWorkers([]members.Worker{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}, {URL: third.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL, MaxRunning: 9}, {URL: other.http.URL}, {URL: third.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.ready(2)
@@ -256,7 +256,7 @@ func TestRanksWithoutRoom(t *testing.T) {
 	a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)
 	s := newStand(t, Config{Router: router.Config{MaxWorkers: 3}}, a)
 	s.ready(1)
-	list := []members.Worker{{URL: a.http.URL}, {URL: b.http.URL, Ranks: 3}}
+	list := []members.WorkerConfig{{URL: a.http.URL}, {URL: b.http.URL, Ranks: 3}}
 	if err := s.SetWorkers(list); err != nil {
 		t.Fatal(err)
 	}

@@ -28,7 +28,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	s.ready(1)
 	a.holds(run(0, 40))
 	s.until("the events", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 10 })
-	if err := s.SetWorkers([]members.Worker{{URL: b.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: b.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	if s.worker("a").Name != "" || s.dispatch.Index().Held(kv.Rank{Worker: kv.WorkerID(card.IDOf("a"))}) != 0 && s.worker("b").Name == "" {
@@ -49,7 +49,7 @@ func TestWorkersComeAndGo(t *testing.T) {
 	if len(seen) != 2 || seen["b"] == 0 || seen["c"] == 0 {
 		t.Errorf("answered by %v", seen)
 	}
-	if err := s.SetWorkers([]members.Worker{{URL: "127.0.0.1:80"}, {URL: b.http.URL}, {URL: b.http.URL}}); err == nil || !strings.Contains(err.Error(), "twice") || !strings.Contains(err.Error(), "http://host:port") {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: "127.0.0.1:80"}, {URL: b.http.URL}, {URL: b.http.URL}}); err == nil || !strings.Contains(err.Error(), "twice") || !strings.Contains(err.Error(), "http://host:port") {
 		t.Error(err)
 	}
 	if len(s.Fleet().Workers) != 2 {
@@ -169,7 +169,7 @@ func TestForeign(t *testing.T) {
 	})
 	w := newWorker(t, "vllm", false, nil)
 	w.http.Config.Handler = mux
-	s := newStand(t, Config{Workers: []members.Worker{{URL: w.http.URL, Ranks: 2, PoolTokens: 1024}}})
+	s := newStand(t, Config{Workers: []members.WorkerConfig{{URL: w.http.URL, Ranks: 2, PoolTokens: 1024}}})
 	s.ready(1)
 	if got := s.Fleet().Workers[0]; got.Mode != "approximate" || len(got.Ranks) != 2 || len(got.Models) != 2 {
 		t.Errorf("%+v", got)
@@ -345,7 +345,7 @@ func TestTakesTokenizer(t *testing.T) {
 	}
 	s := newStand(t, Config{NoPredict: true}, one, two)
 	s.ready(2)
-	if err := s.SetWorkers([]members.Worker{{URL: one.http.URL}, {URL: two.http.URL}, {URL: other.http.URL}}); err != nil {
+	if err := s.SetWorkers([]members.WorkerConfig{{URL: one.http.URL}, {URL: two.http.URL}, {URL: other.http.URL}}); err != nil {
 		t.Fatal(err)
 	}
 	s.until("the other is refused", func() bool { return s.at(other).State == "refused" })
@@ -410,7 +410,7 @@ func TestHostileClients(t *testing.T) {
 // TestConfig: all faults are reported at once, by field.
 func TestConfig(t *testing.T) {
 	_, err := New(Config{
-		Workers: []members.Worker{{URL: "x"}, {URL: "http://a", Name: "a b"}, {URL: "http://b", Ranks: -1}, {URL: "http://c", Replay: "tcp://c:1"}},
+		Workers: []members.WorkerConfig{{URL: "x"}, {URL: "http://a", Name: "a b"}, {URL: "http://b", Ranks: -1}, {URL: "http://c", Replay: "tcp://c:1"}},
 		Retries: 1, FailAfter: -1, MaxBodyBytes: -1, QueueTimeout: -1, Router: router.Config{MaxWorkers: -1},
 	})
 	if err == nil {

@@ -188,7 +188,7 @@ func TestPoolByTargets(t *testing.T) {
 // file takes precedence over a card.
 func TestPoolRefusesWorkers(t *testing.T) {
 	none, other, given := pooledWorker(t, "none", ""), pooledWorker(t, "other", "quick"), pooledWorker(t, "given", "slow")
-	s := newStand(t, Config{Pools: grid(t, false), Workers: []members.Worker{{URL: given.http.URL, Pool: "fast"}}}, none, other)
+	s := newStand(t, Config{Pools: grid(t, false), Workers: []members.WorkerConfig{{URL: given.http.URL, Pool: "fast"}}}, none, other)
 	s.chosen(1)
 	s.until("the misfits are refused", func() bool { return s.at(none).State == "refused" && s.at(other).State == "refused" })
 	if e := s.at(none).Error; !strings.Contains(e, "has no pool") || !strings.Contains(e, "--pool") || !strings.Contains(e, `"slow" "fast" "long"`) {
@@ -384,7 +384,7 @@ func TestPoolConfig(t *testing.T) {
 		"missing agg_pool_selection":  {Pools: &global.Config{}},
 		"called \"x\" as another":     {Pools: &odd},
 		"pool 0: card: invalid":       {Pools: &odd},
-		"the pool's name is":          {Workers: []members.Worker{{URL: "http://a:1", Pool: "p q"}}},
+		"the pool's name is":          {Workers: []members.WorkerConfig{{URL: "http://a:1", Pool: "p q"}}},
 	} {
 		if g, err := New(cfg); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %q", err, want)

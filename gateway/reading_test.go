@@ -92,7 +92,7 @@ func TestPause(t *testing.T) {
 		}
 		t.Cleanup(func() { g.Close() })
 		g.transport.DialContext = worker.dial
-		if err := g.SetWorkers([]members.Worker{{URL: "http://a:1"}}); err != nil {
+		if err := g.SetWorkers([]members.WorkerConfig{{URL: "http://a:1"}}); err != nil {
 			t.Fatal(err)
 		}
 		for g.members.Summary().Ready == 0 {

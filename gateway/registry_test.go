@@ -55,7 +55,7 @@ func TestGivenWhileRegistering(t *testing.T) {
 	old := s.members.All()[0]
 	set := make(chan error)
 	s.dispatch.With(func(*router.Router, time.Duration) { // no worker can leave meanwhile
-		go func() { set <- s.SetWorkers([]members.Worker{{URL: a.http.URL, Name: "b"}}) }()
+		go func() { set <- s.SetWorkers([]members.WorkerConfig{{URL: a.http.URL, Name: "b"}}) }()
 		taken := func() bool { all := s.members.All(); return len(all) == 1 && all[0] != old }
 		for end := time.Now().Add(long); !taken() && time.Now().Before(end); time.Sleep(time.Millisecond) {
 		}

@@ -145,19 +145,19 @@ func TestRouteWorkers(t *testing.T) {
 		flags []string
 		file  string // text between the brackets
 		ports *eventurl.ZMQ
-		want  []gateway.Worker
+		want  []gateway.WorkerConfig
 	}{
-		{[]string{" http://a:1/", "https://b"}, ``, nil, []gateway.Worker{{URL: "http://a:1"}, {URL: "https://b"}}},
+		{[]string{" http://a:1/", "https://b"}, ``, nil, []gateway.WorkerConfig{{URL: "http://a:1"}, {URL: "https://b"}}},
 		{nil, `{"url": "http://a:1//", "name": "a", "pool": "fast", "events": "tcp://b:5557", "replay": "tcp://b:5559", "topic": "t", "ranks": 2, "pool_tokens": 5, "max_running": 6}`, ports,
-			[]gateway.Worker{{URL: "http://a:1", Name: "a", Pool: "fast", Events: "tcp://b:5557", Replay: "tcp://b:5559", Topic: "t", Ranks: 2, PoolTokens: 5, MaxRunning: 6}}},
-		{[]string{"http://[::1]:1"}, `{"url": "http://a:1", "events": "none"}, {"url": "http://b", "topic": "t", "replay": "tcp://c:1"}`, ports, []gateway.Worker{
+			[]gateway.WorkerConfig{{URL: "http://a:1", Name: "a", Pool: "fast", Events: "tcp://b:5557", Replay: "tcp://b:5559", Topic: "t", Ranks: 2, PoolTokens: 5, MaxRunning: 6}}},
+		{[]string{"http://[::1]:1"}, `{"url": "http://a:1", "events": "none"}, {"url": "http://b", "topic": "t", "replay": "tcp://c:1"}`, ports, []gateway.WorkerConfig{
 			{URL: "http://[::1]:1", Events: "tcp://[::1]:5557", Replay: "tcp://[::1]:6557", Topic: "T"},
 			{URL: "http://a:1", Events: "none"},
 			{URL: "http://b", Events: "tcp://b:5557", Replay: "tcp://c:1", Topic: "t"}}},
-		{[]string{"http://a"}, ``, &eventurl.ZMQ{Port: 5557, Replay: -1}, []gateway.Worker{{URL: "http://a", Events: "tcp://a:5557"}}},
-		{nil, `{"url": "http://a", "events": "tcp://a:65534", "ranks": 2}`, nil, []gateway.Worker{{URL: "http://a", Events: "tcp://a:65534", Ranks: 2}}},
+		{[]string{"http://a"}, ``, &eventurl.ZMQ{Port: 5557, Replay: -1}, []gateway.WorkerConfig{{URL: "http://a", Events: "tcp://a:5557"}}},
+		{nil, `{"url": "http://a", "events": "tcp://a:65534", "ranks": 2}`, nil, []gateway.WorkerConfig{{URL: "http://a", Events: "tcp://a:65534", Ranks: 2}}},
 		{nil, `{"url": "http://a", "events": "tcp://a:5557", "replay": "tcp://b:5557", "ranks": 2}`, nil,
-			[]gateway.Worker{{URL: "http://a", Events: "tcp://a:5557", Replay: "tcp://b:5557", Ranks: 2}}},
+			[]gateway.WorkerConfig{{URL: "http://a", Events: "tcp://a:5557", Replay: "tcp://b:5557", Ranks: 2}}},
 	} {
 		c := &routeCmd{Worker: tc.flags, WorkersFile: "w.json", ports: tc.ports}
 		got, err := c.workers([]byte(`{"workers": [` + tc.file + `]}`))

@@ -18,17 +18,17 @@ import (
 
 // configuredWorker is a worker with the place where it is configured, for error messages.
 type configuredWorker struct {
-	gateway.Worker
+	gateway.WorkerConfig
 	by string // the flag, or the file and the worker's number in it
 }
 
 // workers returns the workers given by flags and by the contents of the workers' file. It
 // reports all faults at once.
-func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
+func (c *routeCmd) workers(file []byte) ([]gateway.WorkerConfig, error) {
 	var configured []configuredWorker
 	for _, text := range c.Worker {
 		at := strings.TrimRight(strings.TrimSpace(text), "/")
-		configured = append(configured, configuredWorker{gateway.Worker{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
+		configured = append(configured, configuredWorker{gateway.WorkerConfig{URL: at}, fmt.Sprintf("--worker %.100q", eventurl.Redact(at))})
 	}
 	if c.WorkersFile != "" {
 		more, err := parseWorkers(file)
@@ -39,7 +39,7 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 			configured = append(configured, configuredWorker{w, fmt.Sprintf("--workers-file %s: worker %d, %.100q", c.WorkersFile, i+1, eventurl.Redact(w.URL))})
 		}
 	}
-	var all []gateway.Worker
+	var all []gateway.WorkerConfig
 	var faults bounds.Faults
 	urls, names := map[string]string{}, map[string]string{}
 	for i := range configured {
@@ -50,7 +50,7 @@ func (c *routeCmd) workers(file []byte) ([]gateway.Worker, error) {
 		faults.If(first != "", "%s: it is given twice, first by %s", w.by, first)
 		faults.If(first == "" && namesake != "" && w.Name != "", "%s: its \"name\" is also that of %s; names must be unique", w.by, namesake)
 		urls[w.URL], names[w.Name] = w.by, w.by
-		all = append(all, w.Worker)
+		all = append(all, w.WorkerConfig)
 	}
 	return all, faults.Err()
 }
@@ -149,9 +149,9 @@ const workersForm = `want {"workers": [{"url": "http://host:8080"}]}`
 
 // parseWorkers parses a file of workers. It does not validate the single workers: see
 // configuredWorker.check.
-func parseWorkers(data []byte) ([]gateway.Worker, error) {
+func parseWorkers(data []byte) ([]gateway.WorkerConfig, error) {
 	var file struct {
-		Workers *[]gateway.Worker `json:"workers"`
+		Workers *[]gateway.WorkerConfig `json:"workers"`
 	}
 	if err := strict(data, &file); err != nil {
 		return nil, fmt.Errorf("%w; %s", err, workersForm)

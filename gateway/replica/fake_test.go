@@ -117,7 +117,7 @@ func newStand(t *testing.T, cfg gateway.Config, talk *Config, workers ...*worker
 	cfg.ProbeTimeout, cfg.DialTimeout = long, long // no worker is lost for being slow
 	cfg.StallAfter, cfg.EventSilence = time.Hour, time.Hour
 	for _, w := range workers {
-		cfg.Workers = append(cfg.Workers, members.Worker{URL: w.http.URL})
+		cfg.Workers = append(cfg.Workers, members.WorkerConfig{URL: w.http.URL})
 	}
 	cfg.Replicas = func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error) {
 		s.d = d

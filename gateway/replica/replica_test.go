@@ -360,9 +360,9 @@ func TestReplicaKnowsMoreWorkers(t *testing.T) {
 	at := natsServer(t, "127.0.0.1:0").URL()
 	g := newTogether(t, 2, 4, at, nil)
 	a, b := g.stands[0], g.stands[1]
-	var all []members.Worker
+	var all []members.WorkerConfig
 	for _, w := range g.workers {
-		all = append(all, members.Worker{URL: w.http.URL})
+		all = append(all, members.WorkerConfig{URL: w.http.URL})
 	}
 	for i := range 8 {
 		g.hold(a, 1000*i)

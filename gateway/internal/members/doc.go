@@ -7,7 +7,7 @@
 // without a lock.
 //
 //	f, err := members.New(members.Config{BlockTokens: 16, MaxWorkers: 64, Sink: index, Router: dispatcher})
-//	err = f.SetWorkers([]members.Worker{{URL: "http://10.0.0.1:8080"}})
+//	err = f.SetWorkers([]members.WorkerConfig{{URL: "http://10.0.0.1:8080"}})
 //	ready := f.Summary().Ready
 //	defer f.Close()
 package members

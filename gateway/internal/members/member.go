@@ -33,7 +33,7 @@ func (s State) String() string { return stateNames.Name(s) }
 // Member is a worker of the fleet. Only its keeper and Suspect change it. Its methods may be
 // called from any goroutine.
 type Member struct {
-	given      Worker
+	given      WorkerConfig
 	url        *url.URL
 	registered registered // guarded by the fleet's mutex
 	before     *Member    // earlier member with the same URL, which has to leave first
@@ -79,9 +79,9 @@ type Status struct {
 	Models  []string // read only
 }
 
-// newMember makes a member for given, a Worker; an invalid one is an error. The member has no
+// newMember makes a member for given; an invalid one is an error. The member has no
 // keeper yet.
-func newMember(given Worker) (*Member, error) {
+func newMember(given WorkerConfig) (*Member, error) {
 	if err := given.Validate(); err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func TestNoRoom(t *testing.T) {
 // TestRoomByTheList: it is also admitted when SetWorkers shortens the list.
 func TestRoomByTheList(t *testing.T) {
 	f := newFleet(t)
-	if err := f.SetWorkers([]Worker{{URL: "http://a"}}); err != nil {
+	if err := f.SetWorkers([]WorkerConfig{{URL: "http://a"}}); err != nil {
 		t.Fatal(err)
 	}
 	changes, ended := make(chan nats.Change), make(chan struct{})
@@ -106,8 +106,8 @@ func TestRoomByTheList(t *testing.T) {
 // stays while at least one of the two holds.
 func TestGivenAndRegistered(t *testing.T) {
 	c, f := &card.Card{Name: "a", URL: "http://a"}, newFleet(t)
-	list := []Worker{{URL: c.URL}}
-	set := func(all []Worker) {
+	list := []WorkerConfig{{URL: c.URL}}
+	set := func(all []WorkerConfig) {
 		t.Helper()
 		if err := f.SetWorkers(all); err != nil {
 			t.Fatal(err)

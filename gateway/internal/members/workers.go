@@ -19,7 +19,7 @@ import (
 // SetWorkers replaces the list of configured workers: workers of the earlier list that are not
 // in all leave. Workers that registered themselves stay. An invalid list is an error and changes
 // nothing.
-func (f *Fleet) SetWorkers(all []Worker) error {
+func (f *Fleet) SetWorkers(all []WorkerConfig) error {
 	all = slices.Clone(all)
 	for i := range all {
 		all[i].URL = strings.TrimRight(all[i].URL, "/")
@@ -30,7 +30,7 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 	if most := f.cfg.MaxWorkers; len(all) > most {
 		return fmt.Errorf("gateway: %d workers, want at most %d: raise Router.MaxWorkers", len(all), most)
 	}
-	given := make(map[string]*Worker, len(all))
+	given := make(map[string]*WorkerConfig, len(all))
 	for i := range all {
 		given[all[i].URL] = &all[i]
 	}
@@ -50,7 +50,7 @@ func (f *Fleet) SetWorkers(all []Worker) error {
 			errs = append(errs, f.admit(*w, as, m))
 		case as.name != "": // it stays, as a registered worker only
 			as.onlyRegistered = true
-			errs = append(errs, f.admit(Worker{URL: url}, as, m))
+			errs = append(errs, f.admit(WorkerConfig{URL: url}, as, m))
 		}
 	}
 	for _, w := range all {
@@ -79,7 +79,7 @@ func (f *Fleet) Announce(c *card.Card) error {
 	m := f.members[at]
 	var err error
 	if m == nil {
-		err = f.admit(Worker{URL: at}, registered{onlyRegistered: true, name: c.Name, epoch: c.Epoch}, nil)
+		err = f.admit(WorkerConfig{URL: at}, registered{onlyRegistered: true, name: c.Name, epoch: c.Epoch}, nil)
 	} else if as := &m.registered; as.name != c.Name || c.Epoch >= as.epoch {
 		as.name, as.epoch = c.Name, c.Epoch
 	}
@@ -116,7 +116,7 @@ func (f *Fleet) Gone(name string, epoch uint64) {
 
 // admit adds worker w and starts its keeper. as is its registration. before is the previous
 // member at that URL, or nil; the keeper first waits until it has left. The caller holds mu.
-func (f *Fleet) admit(w Worker, as registered, before *Member) error {
+func (f *Fleet) admit(w WorkerConfig, as registered, before *Member) error {
 	m, err := newMember(w)
 	switch {
 	case err != nil:
@@ -133,10 +133,10 @@ func (f *Fleet) admit(w Worker, as registered, before *Member) error {
 	return nil
 }
 
-// Worker is the address of a worker, and facts that it does not publish itself. Workers that
+// WorkerConfig is the address of a worker, and facts that it does not publish itself. Workers that
 // answer at /v1/worker, as coppice serve does, need only a URL. The JSON names are those of the file of
 // coppice route --workers-file.
-type Worker struct {
+type WorkerConfig struct {
 	URL string `json:"url"` // http://host:port of its OpenAI interface
 	// Name defaults to the worker's own name, or else host-port.
 	Name string `json:"name"`
@@ -159,7 +159,7 @@ type Worker struct {
 }
 
 // Validate reports all faults at once.
-func (w *Worker) Validate() error {
+func (w *WorkerConfig) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) {
 		errs = append(errs, fmt.Errorf("gateway: worker %.100q: "+format, append([]any{w.URL}, args...)...))
@@ -189,12 +189,12 @@ func (w *Worker) Validate() error {
 	return errors.Join(errs...)
 }
 
-// noEvents is the value of Worker.Events for a worker without events.
+// noEvents is the value of WorkerConfig.Events for a worker without events.
 const noEvents = "none"
 
 // ValidateWorkers returns an error with the faults of all workers. Two workers with one URL are
 // a fault.
-func ValidateWorkers(all []Worker) error {
+func ValidateWorkers(all []WorkerConfig) error {
 	var errs []error
 	seen := map[string]bool{}
 	for i := range all {
@@ -208,7 +208,7 @@ func ValidateWorkers(all []Worker) error {
 }
 
 // sameWorker reports whether two configurations are equal. Ranks 0 and 1 mean the same.
-func sameWorker(a, b Worker) bool {
+func sameWorker(a, b WorkerConfig) bool {
 	a.Ranks, b.Ranks = max(a.Ranks, 1), max(b.Ranks, 1)
 	return a == b
 }
