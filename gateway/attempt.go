@@ -117,10 +117,10 @@ func (s *attempts) cancelSilent(m *members.Member, lost, now time.Time) {
 	}
 }
 
-// takeBack cancels the attempts at m, a late worker, that m has not begun, so that other workers
+// cancelUnbegun cancels the attempts at m, a late worker, that m has not begun, so that other workers
 // are asked. It takes back only requests that may be sent again, and only from Coppice workers,
 // which report the beginning.
-func (s *attempts) takeBack(m *members.Member) {
+func (s *attempts) cancelUnbegun(m *members.Member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for a := range s.at[m] {

@@ -146,7 +146,7 @@ func (g *Gateway) tick() {
 			return
 		case now := <-t.C:
 			g.dispatch.Tick()
-			g.takeBack(g.dispatch.Loads())
+			g.cancelUnbegun(g.dispatch.Loads())
 			g.redeal(g.members.Summary(), now)
 		}
 	}
@@ -160,9 +160,9 @@ func (g *Gateway) redeal(s *members.Summary, now time.Time) {
 	}
 }
 
-// takeBack takes the requests that late workers have not begun back from them, if a healthy
+// cancelUnbegun cancels the requests at late workers that these have not begun, if a healthy
 // worker is on time.
-func (g *Gateway) takeBack(loads []router.Load) {
+func (g *Gateway) cancelUnbegun(loads []router.Load) {
 	prompt := func(l router.Load) bool { return l.Health == router.Healthy && !l.Stalled }
 	if !slices.ContainsFunc(loads, prompt) {
 		return
@@ -170,7 +170,7 @@ func (g *Gateway) takeBack(loads []router.Load) {
 	fleet := g.members.Summary()
 	for _, l := range loads {
 		if m := fleet.ByID[l.Worker.Worker]; l.Stalled && m != nil {
-			g.attempts.takeBack(m)
+			g.attempts.cancelUnbegun(m)
 		}
 	}
 }

@@ -229,7 +229,7 @@ func TestLateAskedAgain(t *testing.T) {
 					s.dispatch.SetHealth(l.Worker, router.Lost)
 				}
 			}
-			s.takeBack(s.dispatch.Loads())
+			s.cancelUnbegun(s.dispatch.Loads())
 		}
 	}
 }
@@ -333,7 +333,7 @@ func lateWorker(t *testing.T, began bool, stall time.Duration) string {
 		return false
 	})
 	if began {
-		s.takeBack(s.dispatch.Loads())
+		s.cancelUnbegun(s.dispatch.Loads())
 		close(goOn)
 	}
 	r := <-done
