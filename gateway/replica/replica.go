@@ -47,10 +47,10 @@ type Replicas struct {
 }
 
 // schedule holds when the last events (told), heartbeat (here) and snapshot (answered) were
-// sent, and whether another router waits for a snapshot (owed).
+// sent, and whether another router waits for a snapshot (asked).
 type schedule struct {
 	told, here, answered time.Time
-	owed                 bool
+	asked                bool
 }
 
 // Join connects d to the other routers until Close. If cfg.NATS has no Notify of its own, notify
@@ -259,10 +259,10 @@ func (r *Replicas) settle(now time.Time) time.Time {
 	if t := r.peers.settle(now, ask, lost); t.Before(next) {
 		next = t
 	}
-	if due := r.due.answered.Add(answerEvery); r.due.owed && !now.Before(due) {
+	if due := r.due.answered.Add(answerEvery); r.due.asked && !now.Before(due) {
 		r.answer()
-		r.due.owed, r.due.answered = false, now
-	} else if r.due.owed && due.Before(next) {
+		r.due.asked, r.due.answered = false, now
+	} else if r.due.asked && due.Before(next) {
 		next = due
 	}
 	return next
@@ -273,7 +273,7 @@ func (r *Replicas) settle(now time.Time) time.Time {
 // routers may have missed these claims, and can no longer ask the router that made them.
 func (r *Replicas) dropPeer(p *peer) {
 	r.d.Forget(p.id)
-	r.due.owed = true
+	r.due.asked = true
 }
 
 // receive decodes and applies one message, which arrived at now. It returns true if settle
@@ -313,7 +313,7 @@ func (r *Replicas) receive(now time.Time, payload []byte) bool {
 			r.log.Info("another gateway has left", p.field())
 			r.dropPeer(p)
 		}
-		return r.due.owed
+		return r.due.asked
 	case len(r.peers.all) > known:
 		r.log.Info("another gateway", p.field())
 	case p != was:
@@ -321,14 +321,14 @@ func (r *Replicas) receive(now time.Time, payload []byte) bool {
 		r.dropPeer(was) // the new process has no reservations yet, and may send no event to say so
 	}
 	r.take(now, p, &m, len(payload))
-	return r.due.owed || p.wanted
+	return r.due.asked || p.wanted
 }
 
 // take applies the content of message m of peer p, which has this number of bytes.
 func (r *Replicas) take(now time.Time, p *peer, m *message, bytes int) {
 	switch m.kind {
 	case wireAsk:
-		r.due.owed = r.due.owed || m.addressee == 0 || m.addressee == r.self.id
+		r.due.asked = r.due.asked || m.addressee == 0 || m.addressee == r.self.id
 	case wireEvents:
 		r.peers.counts.ReceivedEvents += uint64(len(m.events))
 		for i := range m.events {

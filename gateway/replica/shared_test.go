@@ -113,7 +113,7 @@ func TestSessionsOfADeadRouter(t *testing.T) {
 	alive.until("all is answered", func() bool {
 		alive.Replicas.mu.Lock()
 		defer alive.Replicas.mu.Unlock()
-		return alive.Replicas.peers.counts.Malformed == 2 && !alive.Replicas.due.owed
+		return alive.Replicas.peers.counts.Malformed == 2 && !alive.Replicas.due.asked
 	})
 	alive.silent(dead)
 	late.until("it hears of all sessions", func() bool { return late.claimed() == sessions })
