@@ -228,7 +228,7 @@ type removal struct {
 // request would run. The prompt is looked up in the namespace that the caller's own request would
 // have, so that the answer tells nothing of other tenants.
 func (c *call) explain() error {
-	ask, err := read(c, func(b []byte) (*openai.Explain, error) { return openai.DecodeExplain(b, c.s.screen.reading) })
+	ask, err := read(c, func(b []byte) (*openai.Explain, error) { return openai.DecodeExplain(b, c.s.policies.reading) })
 	if err != nil {
 		return err
 	}

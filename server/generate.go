@@ -18,7 +18,7 @@ import (
 // completions answers POST /v1/completions.
 func (c *call) completions() error {
 	c.s.measure(c.r)
-	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.screen.reading) })
+	ask, err := read(c, func(b []byte) (*openai.Completion, error) { return openai.DecodeCompletion(b, c.s.policies.reading) })
 	if err != nil {
 		return err
 	}
@@ -43,7 +43,7 @@ func (c *call) completions() error {
 
 // chatCompletions answers POST /v1/chat/completions.
 func (c *call) chatCompletions() error {
-	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.screen.reading) })
+	ask, err := read(c, func(b []byte) (*openai.Chat, error) { return openai.DecodeChat(b, c.s.policies.reading) })
 	if err != nil {
 		return err
 	}
@@ -55,7 +55,7 @@ func (c *call) chatCompletions() error {
 		return err
 	}
 	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
-	if c.s.screen.thinks {
+	if c.s.policies.thinks {
 		out.SetReasoning(answer.OpensReasoning(req.Prompt))
 	}
 	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
@@ -160,17 +160,17 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 // fits returns an error, which names the field param, if a prompt's text of that many bytes has more
 // tokens than can be served, whatever the text is.
 func (s *Server) fits(param string, bytes int) error {
-	if s.screen.longest == 0 || bytes <= s.screen.longest {
+	if s.policies.longest == 0 || bytes <= s.policies.longest {
 		return nil
 	}
-	e := *s.screen.tooLong
+	e := *s.policies.tooLong
 	e.Param = param
 	return &e
 }
 
 // measure makes the body of a completion end with an error as soon as a text of its prompt is too long.
 func (s *Server) measure(r *http.Request) {
-	if s.screen.longest > 0 {
+	if s.policies.longest > 0 {
 		r.Body = &measured{ReadCloser: r.Body, s: s}
 	}
 }

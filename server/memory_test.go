@@ -91,7 +91,7 @@ func TestOutputsAreCharged(t *testing.T) {
 // many bytes have arrived, although the body goes on. A text that could fit is read to its end.
 func TestLongTextIsRefusedEarly(t *testing.T) {
 	b := start(t, setup{Server: Config{ReadTimeout: time.Hour}})
-	most := b.srv.screen.longest
+	most := b.srv.policies.longest
 	if most == 0 {
 		t.Fatal("the tokenizer sets no bound")
 	}
@@ -119,7 +119,7 @@ func TestLongTextIsRefusedEarly(t *testing.T) {
 func TestRefusedWhileSending(t *testing.T) {
 	b := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(1 << 20)}, Server: Config{BusyWait: time.Millisecond}})
 	held := b.holds(200_000)
-	most := b.srv.screen.longest
+	most := b.srv.policies.longest
 	for _, tc := range []struct{ body, status, code string }{
 		{`{"prompt":"` + strings.Repeat("a", 7<<20) + `"}`, "503", "server_busy"},
 		{`{"prompt":"` + strings.Repeat("a", most+1) + `","user":"` + strings.Repeat("a", 6<<20) + `"}`, "400", "context_length_exceeded"},
@@ -150,7 +150,7 @@ func TestLongWord(t *testing.T) {
 			Node: coppice.Config{Memory: coppice.NewMemory(memory)},
 		})
 		word := strings.Repeat("the", 100_000)
-		if tokens := len(b.tok.Encode(nil, word)); len(word) > b.srv.screen.longest || tokens >= 1<<18 {
+		if tokens := len(b.tok.Encode(nil, word)); len(word) > b.srv.policies.longest || tokens >= 1<<18 {
 			t.Fatalf("the word does not fit: %d tokens", tokens)
 		}
 		if a := b.do("POST", "/v1/completions", `{"prompt":"`+word+`","max_tokens":1}`); a.StatusCode != status {

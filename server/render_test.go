@@ -60,6 +60,6 @@ func TestHostileTemplate(t *testing.T) {
 // TestLongConversation: a conversation whose prompt is too long is refused while it is rendered.
 func TestLongConversation(t *testing.T) {
 	b := start(t, setup{})
-	long := strings.Repeat("a", b.srv.screen.longest+1)
+	long := strings.Repeat("a", b.srv.policies.longest+1)
 	b.refused("POST", "/v1/chat/completions", `{"messages":[{"role":"user","content":"`+long+`"}]}`, 400, "context_length_exceeded")
 }

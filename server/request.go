@@ -103,7 +103,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 		return "", nil, noRoom(err)
 	}
 	defer used.Close()
-	o.Now, o.MaxBytes = c.start, c.s.screen.longest
+	o.Now, o.MaxBytes = c.start, c.s.policies.longest
 	o.Charge = func(n int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -113,10 +113,10 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 		}
 		return nil
 	}
-	r, err := c.s.cfg.Template.RenderAs(messages, o, c.s.screen.controls, c.s.cfg.Controls)
+	r, err := c.s.cfg.Template.RenderAs(messages, o, c.s.policies.controls, c.s.cfg.Controls)
 	switch {
 	case errors.Is(err, chat.ErrTooLong):
-		err = c.s.fits("messages", c.s.screen.longest+1)
+		err = c.s.fits("messages", c.s.policies.longest+1)
 	case err == nil:
 		err = c.charge(len(r.Text) + intBytes*len(r.Plain))
 	}

@@ -66,9 +66,9 @@ func (c *call) admit() (answered bool, err error) {
 	if !c.at.probe && !web.Admitted(c.r.Context()) {
 		return false, errConns
 	}
-	preflight, refusal := c.s.screen.sites.Check(c.w.Header(), c.r)
+	preflight, refusal := c.s.policies.sites.Check(c.w.Header(), c.r)
 	if refusal == nil && c.at.place {
-		refusal = c.s.screen.sites.CheckPlace(c.r)
+		refusal = c.s.policies.sites.CheckPlace(c.r)
 	}
 	switch {
 	case refusal != nil:

@@ -25,21 +25,21 @@ import (
 // Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
 // serve listeners itself. Its methods may be called from any goroutine.
 type Server struct {
-	cfg     Config
-	log     *zap.Logger
-	keys    *Keyring
-	metrics *metrics
-	routes  *http.ServeMux
-	paths   []Route
-	fixed   fixed
-	feed    *view.Feed // nil without a page
-	http    http.Server
-	screen  screen
-	pace    pace
-	bodies  web.Bodies
-	memory  *coppice.Memory // the node's
-	renders chan struct{}   // holds an element for each conversation that is rendered
-	buffers sync.Pool       // of *[]byte
+	cfg      Config
+	log      *zap.Logger
+	keys     *Keyring
+	metrics  *metrics
+	routes   *http.ServeMux
+	paths    []Route
+	fixed    fixed
+	feed     *view.Feed // nil without a page
+	http     http.Server
+	policies policies
+	pace     pace
+	bodies   web.Bodies
+	memory   *coppice.Memory // the node's
+	renders  chan struct{}   // holds an element for each conversation that is rendered
+	buffers  sync.Pool       // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	door   *web.Door
@@ -51,8 +51,8 @@ type fixed struct {
 	document []byte
 }
 
-// screen holds the policies that requests are checked against.
-type screen struct {
+// policies are what requests are checked against.
+type policies struct {
 	sites    *web.Sites
 	controls *chat.Controls // nil without a tokenizer
 	longest  int            // most bytes of a prompt's text; 0: no bound
@@ -136,15 +136,15 @@ func New(cfg Config) (*Server, error) {
 		s.fixed.card = published.Append(nil)
 	}
 	var err error
-	if s.screen.sites, err = web.NewSites(cfg.sites()); err != nil {
+	if s.policies.sites, err = web.NewSites(cfg.sites()); err != nil {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.screen.controls, s.screen.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
+		s.policies.controls, s.policies.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
 	}
 	most, tooLong := cfg.Node.PromptBytes()
-	s.screen.longest, s.screen.tooLong = most, errorOf(tooLong)
-	s.screen.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
+	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
+	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {
 		return nil, err
