@@ -64,11 +64,11 @@ func (f *Fleet) readCard(ctx context.Context, m *Member) (description, error) {
 			return description{}, refuse("%s%s answers with no card: %v", m.url, card.Path, err)
 		}
 		own := c.Name
-		if m.given.Name != "" {
-			c.Name = m.given.Name
+		if m.cfg.Name != "" {
+			c.Name = m.cfg.Name
 		}
-		if m.given.Pool != "" {
-			c.Pool = m.given.Pool
+		if m.cfg.Pool != "" {
+			c.Pool = m.cfg.Pool
 		}
 		return description{card: c, own: own}, nil
 	case http.StatusNotFound, http.StatusMethodNotAllowed:
@@ -90,7 +90,7 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) 
 	if err := json.Unmarshal(body, &list); err != nil {
 		return description{}, fmt.Errorf("%s/v1/models: %w", m.url, err)
 	}
-	c := &card.Card{Name: m.given.Name, Pool: m.given.Pool, PoolTokens: m.given.PoolTokens, MaxRunning: m.given.MaxRunning}
+	c := &card.Card{Name: m.cfg.Name, Pool: m.cfg.Pool, PoolTokens: m.cfg.PoolTokens, MaxRunning: m.cfg.MaxRunning}
 	if c.Name == "" {
 		c.Name = card.NameOf(m.url.Host + m.url.Path)
 	}

@@ -54,7 +54,7 @@ func (f *Fleet) Summary() *Summary { return f.summary.Load() }
 func (f *Fleet) All() []*Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.given.URL, b.given.URL) })
+	return slices.SortedFunc(maps.Values(f.members), func(a, b *Member) int { return strings.Compare(a.cfg.URL, b.cfg.URL) })
 }
 
 // Enroll makes a new summary, gives it to the router and stores it.
@@ -105,8 +105,8 @@ func (f *Fleet) claim(m *Member, s description) bool {
 		return true
 	}
 	moved := other.registered.onlyRegistered && other.lostBefore(s.card.Epoch)
-	if moved && f.members[other.given.URL] == other {
-		delete(f.members, other.given.URL)
+	if moved && f.members[other.cfg.URL] == other {
+		delete(f.members, other.cfg.URL)
 	}
 	f.mu.Unlock()
 	if !moved {

@@ -64,7 +64,7 @@ func (f *Fleet) applyEventsLive(w kv.Rank) {
 // sources returns a function that opens the event stream of rank dp of m, whose card is c. It
 // returns nil if m has no events to follow.
 func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source, error) {
-	switch g := &m.given; {
+	switch g := &m.cfg; {
 	case f.cfg.Approximate || g.Events == noEvents:
 		return nil
 	case g.Events != "":
@@ -130,7 +130,7 @@ func (k *keeper) startFollowing() error {
 	if c.ZMQ != nil || c.NATS != nil {
 		how.Silence = f.cfg.Silence // its publisher sends heartbeats
 	}
-	if k.m.given.Events == "" && c.ZMQ == nil && c.NATS != nil {
+	if k.m.cfg.Events == "" && c.ZMQ == nil && c.NATS != nil {
 		how.Outlast = f.cfg.Outlast // an outage of NATS is none of the worker
 	}
 	for _, w := range k.ranks {

@@ -33,7 +33,7 @@ func (s State) String() string { return stateNames.Name(s) }
 // Member is a worker of the fleet. Only its keeper and Suspect change it. Its methods may be
 // called from any goroutine.
 type Member struct {
-	given      WorkerConfig
+	cfg        WorkerConfig
 	url        *url.URL
 	registered registered // guarded by the fleet's mutex
 	before     *Member    // earlier member with the same URL, which has to leave first
@@ -79,25 +79,24 @@ type Status struct {
 	Models  []string // read only
 }
 
-// newMember makes a member for given; an invalid one is an error. The member has no
-// keeper yet.
-func newMember(given WorkerConfig) (*Member, error) {
-	if err := given.Validate(); err != nil {
+// newMember makes a member without a keeper. An invalid cfg is an error.
+func newMember(cfg WorkerConfig) (*Member, error) {
+	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	u, err := url.Parse(given.URL)
+	u, err := url.Parse(cfg.URL)
 	if err != nil {
 		return nil, err
 	}
-	given.Ranks = max(given.Ranks, 1)
-	return &Member{given: given, url: u, kick: make(chan struct{}, 1), done: make(chan struct{})}, nil
+	cfg.Ranks = max(cfg.Ranks, 1)
+	return &Member{cfg: cfg, url: u, kick: make(chan struct{}, 1), done: make(chan struct{})}, nil
 }
 
 // URL returns the worker's address. The caller must not change it.
 func (m *Member) URL() *url.URL { return m.url }
 
 // Ranks returns the number of data-parallel ranks.
-func (m *Member) Ranks() int { return m.given.Ranks }
+func (m *Member) Ranks() int { return m.cfg.Ranks }
 
 // Name returns the worker's name in logs, metrics and headers.
 func (m *Member) Name() string { return m.Status().Name }
@@ -109,7 +108,7 @@ func (m *Member) Field() zap.Field { return zap.String("worker", m.Name()) }
 func (m *Member) Status() Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	s := Status{Name: m.given.Name, URL: m.given.URL, State: m.state, Err: m.err, Card: m.description.card, Foreign: m.description.foreign}
+	s := Status{Name: m.cfg.Name, URL: m.cfg.URL, State: m.state, Err: m.err, Card: m.description.card, Foreign: m.description.foreign}
 	switch {
 	case s.Card != nil:
 		s.Name, s.Pool, s.Models = s.Card.Name, s.Card.Pool, s.Card.Models

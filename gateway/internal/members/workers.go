@@ -39,7 +39,7 @@ func (f *Fleet) SetWorkers(all []WorkerConfig) error {
 	f.mu.Lock()
 	for url, m := range f.members {
 		w, as := given[url], m.registered
-		if as.onlyRegistered && w == nil || w != nil && !as.onlyRegistered && sameWorker(*w, m.given) {
+		if as.onlyRegistered && w == nil || w != nil && !as.onlyRegistered && sameWorker(*w, m.cfg) {
 			continue
 		}
 		gone = append(gone, m)
