@@ -43,18 +43,41 @@ func TestRealPerplexity(t *testing.T) {
 			t.Run(w+"/"+d.String(), func(t *testing.T) {
 				file := smol.as(t, w)
 				key := fmt.Sprintf("%s %s kv=%v windows=%d ", smol.name, w, d, windows)
-				want := keep(kept, key+"llama.cpp "+peerVersion(t, "llama-perplexity"), func() float64 { return llamaPerplexity(t, file, d, windows) })
-				got := keep(kept, key+"coppice "+codeKey(t), func() float64 { return perplexity(t, file, d, windows) })
-				t.Logf("%.4f, llama.cpp %.4f (%+.3f %%), %d windows", got, want, 100*(got/want-1), windows)
-				if off := got/want - 1; math.Abs(off) > perplexityBound {
-					t.Errorf("perplexity %.4f, llama.cpp's %.4f: %+.3f %%, want at most %.1f %%", got, want, 100*off, 100*perplexityBound)
+				want := keep(kept, key+"llama.cpp "+peerVersion(t, "llama-perplexity"), func() []float64 { return llamaLosses(t, file, d, windows) })
+				got := keep(kept, key+"coppice "+codeKey(t), func() []float64 { return losses(t, file, d, windows) })
+				off, chance := comparePerplexity(got, want)
+				t.Logf("perplexity %.4f, llama.cpp's %.4f: %+.3f %%, standard error %.3f %%, %d windows", perplexity(got), perplexity(want), 100*off, 100*chance, windows)
+				if !(math.Abs(off) <= perplexityBound) {
+					t.Errorf("perplexity %.4f, llama.cpp's %.4f: %+.3f %%, want at most %.1f %%", perplexity(got), perplexity(want), 100*off, 100*perplexityBound)
 				}
 			})
 		}
 	}
 }
 
-func llamaPerplexity(t *testing.T, file string, d kv.DType, windows int) float64 {
+// perplexity returns the perplexity of windows, of which losses has the mean negative log-probability of a token.
+func perplexity(losses []float64) float64 {
+	sum := 0.0
+	for _, l := range losses {
+		sum += l
+	}
+	return math.Exp(sum / float64(len(losses)))
+}
+
+// comparePerplexity returns by how much the perplexity exceeds the other one, as a fraction, and the standard error of
+// that: what the differences between windows, of which some are above and some below, make by chance.
+func comparePerplexity(losses, others []float64) (off, chance float64) {
+	off = perplexity(losses)/perplexity(others) - 1
+	n, squares := float64(len(losses)), 0.0
+	for i, l := range losses {
+		d := l - others[i] - math.Log1p(off)
+		squares += d * d
+	}
+	return off, math.Sqrt(squares / (n - 1) / n)
+}
+
+// llamaLosses returns the loss of each window by llama-perplexity. It prints the perplexity after each window.
+func llamaLosses(t *testing.T, file string, d kv.DType, windows int) []float64 {
 	t.Helper()
 	text := filepath.Join(t.TempDir(), "opticks.txt")
 	if err := os.WriteFile(text, []byte(opticks.Text()), 0o600); err != nil {
@@ -65,29 +88,36 @@ func llamaPerplexity(t *testing.T, file string, d kv.DType, windows int) float64
 	if err != nil {
 		t.Fatalf("llama-perplexity: %v: %.2000s", err, said)
 	}
-	// The figure after the last window: the last line of the output, with the same figure, may be lost.
-	found := regexp.MustCompile(fmt.Sprintf(`\[%d\]([0-9.]+)`, windows)).FindSubmatch(said)
-	if found == nil {
-		t.Fatalf("llama-perplexity says nothing of %s: %.2000s", file, said)
+	found := regexp.MustCompile(`\[(\d+)\]([0-9.]+)`).FindAllSubmatch(said, -1)
+	if len(found) != windows {
+		t.Fatalf("llama-perplexity gives %d windows of %s, want %d: %.2000s", len(found), file, windows, said)
 	}
-	ppl, err := strconv.ParseFloat(string(found[1]), 64)
-	if err != nil {
-		t.Fatal(err)
+	var all []float64
+	before := 0.0
+	for i, f := range found {
+		ppl, err := strconv.ParseFloat(string(f[2]), 64)
+		if n := string(f[1]); err != nil || n != strconv.Itoa(i+1) {
+			t.Fatalf("llama-perplexity's window %d has the number %s, %v", i+1, n, err)
+		}
+		sum := float64(i+1) * math.Log(ppl)
+		all, before = append(all, sum-before), sum
 	}
-	return ppl
+	return all
 }
 
-func perplexity(t *testing.T, file string, d kv.DType, windows int) float64 {
+// losses returns the loss of each window by Coppice.
+func losses(t *testing.T, file string, d kv.DType, windows int) (all []float64) {
 	t.Helper()
 	c := computeKV(t, file, perplexityWindow, d)
 	tokens := c.model.Tokenizer().Encode(nil, opticks.Text())
-	sum, n := 0.0, 0
 	for at := range windows {
 		// The first token has no prediction: the window's positions are 1 to 511.
-		logprobs := c.run(0, tokens[at*perplexityWindow:(at+1)*perplexityWindow], true).Prompt
-		for _, l := range logprobs[perplexityWindow/2:] {
-			sum, n = sum-float64(l), n+1
+		logprobs := c.run(0, tokens[at*perplexityWindow:(at+1)*perplexityWindow], true).Prompt[perplexityWindow/2:]
+		sum := 0.0
+		for _, l := range logprobs {
+			sum -= float64(l)
 		}
+		all = append(all, sum/float64(len(logprobs)))
 	}
-	return math.Exp(sum / float64(n))
+	return all
 }
