@@ -54,19 +54,20 @@ func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []c
 // errors. The role developer, which replaces system in OpenAI's newer models, becomes system,
 // because templates that don't know developer omit such messages silently.
 func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
-	m.NoContent = true
 	v := value{s.b[s.at:], top}
 	if s.next() != '{' {
 		d.want(v, "a message, which is an object")
 		s.skip()
 		return m
 	}
+	said, refusal := false, ""
 	for _, f := range d.members(s, v, "", nil) {
 		switch string(f.name) {
 		case "role":
 			m.Role = d.role(f.value)
 		case "content":
-			m.Content, m.NoContent = d.content(f.value), false
+			m.Content, m.Parts = d.content(f.value)
+			said = true
 		case "name":
 			m.Name = d.text(f.value)
 		case "reasoning_content", "reasoning":
@@ -75,7 +76,9 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 			m.ToolCallID = d.text(f.value)
 		case "tool_calls":
 			m.ToolCalls = d.toolCalls(f.value)
-		case "audio", "function_call", "refusal":
+		case "refusal":
+			refusal = d.text(f.value)
+		case "audio", "function_call":
 			if !d.lenient {
 				d.fail(f, Unsupported, "%s is not supported: content and tool_calls are", f)
 			}
@@ -83,7 +86,10 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 			d.unknown("messages[].", f)
 		}
 	}
-	d.checkMessage(v, &m)
+	if m.Content == "" { // an earlier answer of the model, if it refused
+		m.Content = refusal
+	}
+	d.checkMessage(v, &m, said)
 	return m
 }
 
@@ -101,13 +107,14 @@ func (d *decoder) role(v value) string {
 }
 
 // checkMessage fails if the fields of m, a message read from v, do not fit its role. For a proxy it
-// only checks that there is a role.
-func (d *decoder) checkMessage(v value, m *chat.Message) {
+// only checks that there is a role. said reports that m has a content, which only the messages of a user and of the system need: clients
+// send null beside calls, for an empty answer and for the result of a tool that returns nothing.
+func (d *decoder) checkMessage(v value, m *chat.Message, said bool) {
 	switch {
 	case m.Role == "":
 		d.missing(v.at("role"))
 	case d.lenient: // the worker judges the rest
-	case m.NoContent && (m.Role != "assistant" || m.ToolCalls == nil):
+	case !said && m.Role != "assistant" && m.Role != "tool":
 		d.missing(v.at("content"))
 	case m.ToolCalls != nil && m.Role != "assistant":
 		at := v.at("tool_calls")
@@ -117,16 +124,16 @@ func (d *decoder) checkMessage(v value, m *chat.Message) {
 	}
 }
 
-// content reads a text, or parts that are texts. Parts are joined by newlines, as in vLLM, since
-// only some templates accept parts.
-func (d *decoder) content(v value) string {
+// content reads a text, or parts that are texts. text has the parts joined by newlines, as in vLLM, since
+// only some templates accept parts; parts is nil for a text.
+func (d *decoder) content(v value) (text string, parts []chat.Part) {
 	switch v.raw[0] {
 	case '"':
-		return d.text(v)
+		return d.text(v), nil
 	case '[':
 	default:
 		d.want(v, "a string or an array of parts")
-		return placeholder(v)
+		return placeholder(v), nil
 	}
 	var texts []string
 	for _, e := range d.list(v, "") {
@@ -138,12 +145,12 @@ func (d *decoder) content(v value) string {
 		if d.kept = d.kept[:mark]; !ok {
 			text = placeholder(e)
 		}
-		texts = append(texts, text)
+		texts, parts = append(texts, text), append(parts, chat.Part{Type: "text", Text: text})
 	}
-	return strings.Join(texts, "\n")
+	return strings.Join(texts, "\n"), parts
 }
 
-// part returns the text of the content part v; ok is false if v is not a text part. A proxy also
+// part returns the text of the content part v, a text or a refusal; ok is false if v is neither. A proxy also
 // accepts strings, and the names of text parts in OpenAI's Responses API, as vLLM does.
 func (d *decoder) part(v value) (text string, ok bool) {
 	if d.lenient && v.raw[0] == '"' {
@@ -162,22 +169,26 @@ func (d *decoder) part(v value) (text string, ok bool) {
 	case kind == "":
 		d.missing(v.at("type"))
 		return "", false
-	case kind == "text", d.lenient && (kind == "input_text" || kind == "output_text"):
+	case kind == "text", kind == "refusal", d.lenient && (kind == "input_text" || kind == "output_text"):
 	default:
 		d.fail(v, "unsupported_value", "%s has the type %q; only text is supported", v, clip(kind))
 		return "", false
 	}
+	key := "text"
+	if kind == "refusal" {
+		key = kind
+	}
 	for _, f := range all {
 		switch string(f.name) {
 		case "type":
-		case "text":
+		case key:
 			text, ok = d.text(f.value), f.raw[0] == '"'
 		default:
 			d.unknown("messages[].content[].", f)
 		}
 	}
 	if !ok {
-		d.missing(v.at("text"))
+		d.missing(v.at(key))
 	}
 	return text, ok
 }

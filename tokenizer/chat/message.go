@@ -13,11 +13,8 @@ import (
 type Message struct {
 	Role    string
 	Content string
-	// Parts, unless nil, replace Content by a list, which some templates accept for text and
-	// images.
+	// Parts, unless nil, are the content for a template that loops over the parts of a content; other templates get Content.
 	Parts []Part
-	// NoContent makes the content None, as in a turn that only has tool calls.
-	NoContent bool
 	// Reasoning is the model's reasoning before the content: reasoning_content.
 	Reasoning  string
 	ToolCalls  []ToolCall
@@ -67,10 +64,10 @@ type Options struct {
 	Variables map[string]json.RawMessage
 }
 
-// variables sets the variables that a template can see.
-func (o *Options) variables(globals map[string]any, messages []Message) error {
+// variables sets the variables that a template can see. parts says that it loops over the parts of a content.
+func (o *Options) variables(globals map[string]any, messages []Message, parts bool) error {
 	var err error
-	if globals["messages"], err = listed("message", messages, (*Message).value); err != nil {
+	if globals["messages"], err = listed("message", messages, func(m *Message) (any, error) { return m.value(parts) }); err != nil {
 		return err
 	}
 	globals["add_generation_prompt"] = o.AddGenerationPrompt
@@ -119,20 +116,17 @@ func decodeAll(what string, all []json.RawMessage) (any, error) {
 	return out, nil
 }
 
-func (m *Message) value() (any, error) {
+// value returns what a template sees of m. parts says that the template loops over the parts of a content.
+func (m *Message) value(parts bool) (any, error) {
 	d := newDict()
 	d.set("role", m.Role)
-	switch {
-	case m.Parts != nil:
-		parts, err := listed("part", m.Parts, (*Part).value)
+	d.set(contentKey, m.Content)
+	if parts && m.Parts != nil {
+		all, err := listed("part", m.Parts, (*Part).value)
 		if err != nil {
 			return nil, err
 		}
-		d.set("content", parts)
-	case m.NoContent:
-		d.set("content", nil)
-	default:
-		d.set("content", m.Content)
+		d.set(contentKey, all)
 	}
 	for _, f := range []struct{ key, value string }{
 		{"reasoning_content", m.Reasoning}, {"tool_call_id", m.ToolCallID}, {"name", m.Name},

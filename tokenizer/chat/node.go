@@ -23,6 +23,7 @@ const (
 type program struct {
 	body    []stmt
 	library *library
+	parts   bool // it loops over the parts of a content
 }
 
 // library has the functions, filters and tests of templates. It is read-only once made.

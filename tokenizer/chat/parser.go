@@ -25,7 +25,7 @@ func parse(source string, limits Limits) (p *program, err error) {
 	}
 	x := &parser{tokens: lex(source), library: newLibrary()}
 	body, _ := x.statements()
-	return &program{body, x.library}, nil
+	return &program{body, x.library, loopsOverContent(body)}, nil
 }
 
 func (p *parser) fail(format string, args ...any) {

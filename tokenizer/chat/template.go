@@ -122,7 +122,7 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 			globals[name] = token
 		}
 		given := map[string]any{}
-		if err := o.variables(given, messages); err != nil {
+		if err := o.variables(given, messages, p.parts); err != nil {
 			return err
 		}
 		if change != nil {

@@ -160,7 +160,7 @@ func TestArgumentsOfCalls(t *testing.T) {
 		`"no object"`:                     `"no object"`,
 		`"[1]"`:                           `"[1]"`,
 	} {
-		m := Message{Role: "assistant", NoContent: true, ToolCalls: []ToolCall{{ID: "i", Name: "f"}}}
+		m := Message{Role: "assistant", ToolCalls: []ToolCall{{ID: "i", Name: "f"}}}
 		if arguments != "" {
 			m.ToolCalls[0].Arguments = json.RawMessage(arguments)
 		}
@@ -181,7 +181,7 @@ func TestArgumentsOfCalls(t *testing.T) {
 }
 
 func TestExtraKeys(t *testing.T) {
-	x, err := newTemplate(`{{ messages | tojson }}`, "", "")
+	x, err := newTemplate(`{{ messages | tojson }}{% for m in messages %}{% for part in m.content %}{% endfor %}{% endfor %}`, "", "")
 	if err != nil {
 		t.Fatal(err)
 	}
