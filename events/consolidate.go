@@ -116,28 +116,6 @@ func (o origin) Clear(r kv.Rank) {
 	o.clear(r, u)
 }
 
-// clear removes all blocks of the origin from u, the union of rank r. Children are removed
-// before their parents: an index drops everything after a removed block, and then has nothing to
-// drop.
-func (o origin) clear(r kv.Rank, u *union) {
-	names := slices.SortedFunc(maps.Keys(u.names[o.at]), func(a, b kv.BlockHash) int {
-		return cmp.Compare(u.blocks[u.names[o.at][b].hash].order, u.blocks[u.names[o.at][a].hash].order)
-	})
-	var gone [kv.Tiers][]kv.BlockHash
-	for _, h := range names {
-		u.release(o.at, h, 1<<kv.Tiers-1, func(t kv.Tier, h kv.BlockHash) { gone[t] = append(gone[t], h) })
-	}
-	if len(u.blocks) == 0 {
-		o.into.Clear(r)
-		return
-	}
-	for tier, hashes := range gone {
-		if len(hashes) > 0 {
-			o.into.Remove(r, kv.Tier(tier), hashes)
-		}
-	}
-}
-
 // Replace implements [Sink].
 func (o origin) Replace(r kv.Rank, dump []Stored) (refused int) {
 	u := o.lock(r)
@@ -164,6 +142,28 @@ func (o origin) Forget(r kv.Rank) {
 		o.mu.Lock()
 		delete(o.ranks, r)
 		o.mu.Unlock()
+	}
+}
+
+// clear removes all blocks of the origin from u, the union of rank r. Children are removed
+// before their parents: an index drops everything after a removed block, and then has nothing to
+// drop.
+func (o origin) clear(r kv.Rank, u *union) {
+	names := slices.SortedFunc(maps.Keys(u.names[o.at]), func(a, b kv.BlockHash) int {
+		return cmp.Compare(u.blocks[u.names[o.at][b].hash].order, u.blocks[u.names[o.at][a].hash].order)
+	})
+	var gone [kv.Tiers][]kv.BlockHash
+	for _, h := range names {
+		u.release(o.at, h, 1<<kv.Tiers-1, func(t kv.Tier, h kv.BlockHash) { gone[t] = append(gone[t], h) })
+	}
+	if len(u.blocks) == 0 {
+		o.into.Clear(r)
+		return
+	}
+	for tier, hashes := range gone {
+		if len(hashes) > 0 {
+			o.into.Remove(r, kv.Tier(tier), hashes)
+		}
 	}
 }
 

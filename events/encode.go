@@ -68,26 +68,6 @@ func (o *encoder) add(ev *kv.Event) {
 	}
 }
 
-// begin adds e to the batch. From now on, hashes and tokens appended to the encoder's slices
-// belong to e.
-func (o *encoder) begin(e wire.Event) *wire.Event {
-	o.from, o.fromT = len(o.hashes), len(o.tokens)
-	o.batch.Events = append(o.batch.Events, e)
-	return &o.batch.Events[len(o.batch.Events)-1]
-}
-
-// last returns the last event if it has this kind and tier, else nil.
-func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
-	if len(o.batch.Events) == 0 {
-		return nil
-	}
-	e := &o.batch.Events[len(o.batch.Events)-1]
-	if e.Kind != kind || string(e.Medium) != media[tier] {
-		return nil
-	}
-	return e
-}
-
 // store adds block b of Stored event ev to the last wire event if b continues that event's run,
 // else to a new wire event. parent is the hash of the block before b, if hasParent. salted says
 // that b must name its salt. A block with extra keys (media, salt) is an event of its own, so
@@ -150,4 +130,24 @@ func (o *encoder) remove(tier kv.Tier, hashes []kv.BlockHash) {
 		o.hashes = append(o.hashes, uint64(h))
 	}
 	e.Hashes = o.hashes[o.from:]
+}
+
+// last returns the last event if it has this kind and tier, else nil.
+func (o *encoder) last(kind wire.Kind, tier kv.Tier) *wire.Event {
+	if len(o.batch.Events) == 0 {
+		return nil
+	}
+	e := &o.batch.Events[len(o.batch.Events)-1]
+	if e.Kind != kind || string(e.Medium) != media[tier] {
+		return nil
+	}
+	return e
+}
+
+// begin adds e to the batch. From now on, hashes and tokens appended to the encoder's slices
+// belong to e.
+func (o *encoder) begin(e wire.Event) *wire.Event {
+	o.from, o.fromT = len(o.hashes), len(o.tokens)
+	o.batch.Events = append(o.batch.Events, e)
+	return &o.batch.Events[len(o.batch.Events)-1]
 }

@@ -204,11 +204,6 @@ func (f *follower) isSignOfLife(frame *Frame) bool {
 	}
 }
 
-// hasTopic reports whether a frame has the wanted topic.
-func (f *follower) hasTopic(frame *Frame) bool {
-	return f.how.Topic == "" || frame.Topic == f.how.Topic
-}
-
 // due reports whether the duration after has passed since a time. It is false if since is the
 // zero time.
 func due(since time.Time, after time.Duration, now time.Time) bool {
@@ -262,6 +257,11 @@ func (f *follower) take(frame *Frame) {
 		f.elsewhere, f.topic = false, ""
 		f.batch(&frame.Message)
 	}
+}
+
+// hasTopic reports whether a frame has the wanted topic.
+func (f *follower) hasTopic(frame *Frame) bool {
+	return f.how.Topic == "" || frame.Topic == f.how.Topic
 }
 
 // batch handles a batch by the cursor's verdict. A contiguous batch is applied, an impossible

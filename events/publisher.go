@@ -149,13 +149,6 @@ func (p *Publisher) send(m Message) {
 	}
 }
 
-// count calls change with the metrics, under the mutex.
-func (p *Publisher) count(change func(*PublisherMetrics)) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	change(&p.metrics)
-}
-
 // Metrics returns the current counts.
 func (p *Publisher) Metrics() PublisherMetrics {
 	p.mu.Lock()
@@ -237,4 +230,11 @@ func (p *Publisher) make(d *dump) {
 		d.snap.Batches = append(d.snap.Batches, out.message(&contents[i]))
 	}
 	p.count(func(m *PublisherMetrics) { m.Snapshots++ })
+}
+
+// count calls change with the metrics, under the mutex.
+func (p *Publisher) count(change func(*PublisherMetrics)) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	change(&p.metrics)
 }

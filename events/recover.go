@@ -20,66 +20,6 @@ var (
 	errUnreadable = errors.New("events: a batch can't be read")
 )
 
-// invalidate clears the rank in the sink and enters state s, for the reason err. The cursor
-// becomes initial, so the next batch does not count as a continuation.
-func (f *follower) invalidate(s State, err error) {
-	f.tr.reset()
-	f.sink.Clear(f.rank)
-	f.cursor.Reset()
-	f.counts.Clears++
-	f.doubted, f.another, f.endsAt = false, false, time.Time{}
-	f.accept, f.missing, f.orphanNext, f.orphanWait = false, 0, 0, 0
-	f.enter(s, err)
-}
-
-// distrust handles the end of Grace or of Silence, for the reason err: the contents are Outdated if
-// Outlast allows to keep them, and cleared otherwise. Outdated contents keep the end of their first
-// outage, because several may follow one another.
-func (f *follower) distrust(err error) {
-	if !f.mayOutlast() {
-		f.invalidate(Waiting, err)
-		return
-	}
-	if f.state == Live {
-		f.endsAt = time.Now().Add(f.how.Outlast)
-	}
-	f.enter(Outdated, err)
-}
-
-// mayOutlast reports whether the contents may be kept though later batches do not arrive.
-func (f *follower) mayOutlast() bool {
-	_, applied := f.cursor.Next()
-	return f.how.Outlast > 0 && applied && !f.another && (f.state == Live || f.state == Outdated)
-}
-
-// failRecovery handles a recovery that failed with err: the rank is Lost, or Outdated if the
-// publisher could not be asked. The next recovery is scheduled.
-func (f *follower) failRecovery(err error) {
-	f.counts.FailedRecoveries++
-	if errors.Is(err, ErrUnreachable) && f.mayOutlast() {
-		f.distrust(err)
-	} else {
-		f.invalidate(Lost, err)
-	}
-	f.backOff()
-}
-
-// backOff schedules the next recovery after twice the last wait, at least RetryMin and at most
-// RetryMax: 10, 20, 40 ms … 5 s by default.
-func (f *follower) backOff() {
-	f.wait = min(max(2*f.wait, f.cfg.RetryMin), f.cfg.RetryMax)
-	f.retryAt = time.Now().Add(f.wait)
-}
-
-// recovered handles a successful recovery: the rank is Live.
-func (f *follower) recovered() {
-	f.wait = 0
-	f.missing = 0
-	f.another, f.endsAt = false, time.Time{}
-	f.heardAt = time.Now() // the answer may have taken longer than Silence
-	f.enter(Live, nil)
-}
-
 // catchUp repairs the rank after a new connection. If a replay proves that the publisher is the
 // same as before, the missed batches are enough, so a broken connection costs no snapshot.
 // Otherwise the rank is rebuilt. A publisher without history counts as the same until its next
@@ -162,35 +102,6 @@ func (f *follower) fillGap() {
 	}
 }
 
-// next applies a replayed batch. An error ends the replay: the batch is not the next one, can't
-// be read, or shows that the rank can't be indexed.
-func (f *follower) next(m Message) error {
-	switch f.cursor.Observe(m.Epoch, m.Seq) {
-	case Contiguous:
-		if !f.apply(&m) {
-			return errUnreadable
-		}
-		if f.state == Faulty {
-			return errRefused
-		}
-		return nil
-	case Stale: // sent twice
-		return nil
-	case Restarted:
-		return errRestarted
-	default:
-		return errIncomplete
-	}
-}
-
-// replay asks the source for the batches from number from on and calls each with them, within
-// RecoverTimeout. It returns the publisher's epoch, or 0 if that is unknown.
-func (f *follower) replay(from uint64, each func(Message) error) (uint64, error) {
-	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.RecoverTimeout)
-	defer cancel()
-	return f.src.Replay(ctx, from, each)
-}
-
 // rebuild replaces the rank's contents by a snapshot. If the publisher makes none, it uses the
 // batches that can still be replayed, or else starts with the next batch. If a recovery fails,
 // the rank is Lost.
@@ -254,6 +165,95 @@ func (f *follower) rebuildByReplay() {
 	_, live := f.cursor.Next()
 	f.accept = !live
 	f.recovered()
+}
+
+// recovered handles a successful recovery: the rank is Live.
+func (f *follower) recovered() {
+	f.wait = 0
+	f.missing = 0
+	f.another, f.endsAt = false, time.Time{}
+	f.heardAt = time.Now() // the answer may have taken longer than Silence
+	f.enter(Live, nil)
+}
+
+// replay asks the source for the batches from number from on and calls each with them, within
+// RecoverTimeout. It returns the publisher's epoch, or 0 if that is unknown.
+func (f *follower) replay(from uint64, each func(Message) error) (uint64, error) {
+	ctx, cancel := context.WithTimeout(f.ctx, f.cfg.RecoverTimeout)
+	defer cancel()
+	return f.src.Replay(ctx, from, each)
+}
+
+// next applies a replayed batch. An error ends the replay: the batch is not the next one, can't
+// be read, or shows that the rank can't be indexed.
+func (f *follower) next(m Message) error {
+	switch f.cursor.Observe(m.Epoch, m.Seq) {
+	case Contiguous:
+		if !f.apply(&m) {
+			return errUnreadable
+		}
+		if f.state == Faulty {
+			return errRefused
+		}
+		return nil
+	case Stale: // sent twice
+		return nil
+	case Restarted:
+		return errRestarted
+	default:
+		return errIncomplete
+	}
+}
+
+// failRecovery handles a recovery that failed with err: the rank is Lost, or Outdated if the
+// publisher could not be asked. The next recovery is scheduled.
+func (f *follower) failRecovery(err error) {
+	f.counts.FailedRecoveries++
+	if errors.Is(err, ErrUnreachable) && f.mayOutlast() {
+		f.distrust(err)
+	} else {
+		f.invalidate(Lost, err)
+	}
+	f.backOff()
+}
+
+// distrust handles the end of Grace or of Silence, for the reason err: the contents are Outdated if
+// Outlast allows to keep them, and cleared otherwise. Outdated contents keep the end of their first
+// outage, because several may follow one another.
+func (f *follower) distrust(err error) {
+	if !f.mayOutlast() {
+		f.invalidate(Waiting, err)
+		return
+	}
+	if f.state == Live {
+		f.endsAt = time.Now().Add(f.how.Outlast)
+	}
+	f.enter(Outdated, err)
+}
+
+// invalidate clears the rank in the sink and enters state s, for the reason err. The cursor
+// becomes initial, so the next batch does not count as a continuation.
+func (f *follower) invalidate(s State, err error) {
+	f.tr.reset()
+	f.sink.Clear(f.rank)
+	f.cursor.Reset()
+	f.counts.Clears++
+	f.doubted, f.another, f.endsAt = false, false, time.Time{}
+	f.accept, f.missing, f.orphanNext, f.orphanWait = false, 0, 0, 0
+	f.enter(s, err)
+}
+
+// mayOutlast reports whether the contents may be kept though later batches do not arrive.
+func (f *follower) mayOutlast() bool {
+	_, applied := f.cursor.Next()
+	return f.how.Outlast > 0 && applied && !f.another && (f.state == Live || f.state == Outdated)
+}
+
+// backOff schedules the next recovery after twice the last wait, at least RetryMin and at most
+// RetryMax: 10, 20, 40 ms … 5 s by default.
+func (f *follower) backOff() {
+	f.wait = min(max(2*f.wait, f.cfg.RetryMin), f.cfg.RetryMax)
+	f.retryAt = time.Now().Add(f.wait)
 }
 
 // install replaces the rank's contents in the sink by a snapshot, and sets the cursor after it.

@@ -199,8 +199,6 @@ func saltIn(e *wire.Event) (salt string) {
 // middle of a sequence is a medium.
 const privateMark = "coppice.salt:"
 
-func isPrivate(key []byte) bool { return bytes.HasPrefix(key, []byte(privateMark)) }
-
 // privateSaltIn returns the salt that the first block of e names after privateMark, "" if it
 // names none.
 func privateSaltIn(e *wire.Event) string {
@@ -213,6 +211,21 @@ func privateSaltIn(e *wire.Event) string {
 			return string(key.Text[len(privateMark):])
 		}
 	}
+}
+
+func isPrivate(key []byte) bool { return bytes.HasPrefix(key, []byte(privateMark)) }
+
+// mediumOf returns a hash for an extra key of a block that is neither the adapter's name nor the
+// salt. If the key is the identifier of a medium (see mediumHash), that is the medium's hash.
+// Otherwise it is a hash of the key's raw bytes. So a prompt without the same key never matches
+// the block, whatever the key means.
+func mediumOf(key *wire.ExtraKey) uint64 {
+	if key.Text != nil {
+		if h, ok := mediumHash(key.Text); ok {
+			return h
+		}
+	}
+	return xxh3.Hash(key.Raw) ^ math.MaxUint32
 }
 
 // mediumHash returns the number in the first 16 of 64 hexadecimal digits, as Dynamo does. The
@@ -230,19 +243,6 @@ func mediumHash(text []byte) (uint64, bool) {
 		h = h<<8 | uint64(v)
 	}
 	return h, true
-}
-
-// mediumOf returns a hash for an extra key of a block that is neither the adapter's name nor the
-// salt. If the key is the identifier of a medium (see mediumHash), that is the medium's hash.
-// Otherwise it is a hash of the key's raw bytes. So a prompt without the same key never matches
-// the block, whatever the key means.
-func mediumOf(key *wire.ExtraKey) uint64 {
-	if key.Text != nil {
-		if h, ok := mediumHash(key.Text); ok {
-			return h
-		}
-	}
-	return xxh3.Hash(key.Raw) ^ math.MaxUint32
 }
 
 // media are the names of the tiers on the wire: GPU, CPU and DISK as in vLLM and SGLang,

@@ -31,29 +31,9 @@ func newArena(c *model.Config, cfg Config) (*arena, error) {
 	return a, nil
 }
 
-// partBytes is the size of a part: the rows of one kv head, of K or of V, in one layer of a
-// page. With 16 slots per page and heads of 64 f32 it is 16·256 B = 4 KiB.
-func (a *arena) partBytes() int { return a.tokens * a.rowBytes }
-func (a *arena) pageBytes() int { return a.layers * 2 * a.heads * a.partBytes() }
-
 // halfK and halfV number the halves of a page: K and V of each layer in turn.
 func halfK(layer int) int { return 2 * layer }
 func halfV(layer int) int { return 2*layer + 1 }
-
-// part returns the rows of one kv head of a half in one page, partBytes long. It aliases the
-// arena.
-func (a *arena) part(page kv.PageID, half, head int) []byte {
-	n := a.partBytes()
-	lo := (half*a.heads + head) * n
-	return a.store.Page(int(page))[lo : lo+n : lo+n]
-}
-
-// floats returns the same rows as part, as [slot][head dim]. The arena must be of F32.
-func (a *arena) floats(page kv.PageID, half, head int) []float32 {
-	n := a.tokens * a.dim
-	lo := (int(page)*2*a.layers*a.heads + half*a.heads + head) * n
-	return a.data[lo : lo+n : lo+n]
-}
 
 // put writes x, one head of one token, as entry slot of a part, rounded to the arena's type.
 func (a *arena) put(k *kernels, page kv.PageID, half, head, slot int, x []float32) {
@@ -82,6 +62,13 @@ func (a *arena) rows(k *kernels, buf []float32, page kv.PageID, half, head, n in
 	return buf
 }
 
+// floats returns the same rows as part, as [slot][head dim]. The arena must be of F32.
+func (a *arena) floats(page kv.PageID, half, head int) []float32 {
+	n := a.tokens * a.dim
+	lo := (int(page)*2*a.layers*a.heads + half*a.heads + head) * n
+	return a.data[lo : lo+n : lo+n]
+}
+
 // bytes returns a whole page as transfers copy it. It aliases the arena.
 func (a *arena) bytes(page kv.PageID) []byte { return a.store.Page(int(page)) }
 
@@ -94,6 +81,19 @@ func (a *arena) copyPage(dst, src kv.PageID, tokens int) {
 		}
 	}
 }
+
+// part returns the rows of one kv head of a half in one page, partBytes long. It aliases the
+// arena.
+func (a *arena) part(page kv.PageID, half, head int) []byte {
+	n := a.partBytes()
+	lo := (half*a.heads + head) * n
+	return a.store.Page(int(page))[lo : lo+n : lo+n]
+}
+
+// partBytes is the size of a part: the rows of one kv head, of K or of V, in one layer of a
+// page. With 16 slots per page and heads of 64 f32 it is 16·256 B = 4 KiB.
+func (a *arena) partBytes() int { return a.tokens * a.rowBytes }
+func (a *arena) pageBytes() int { return a.layers * 2 * a.heads * a.partBytes() }
 
 func (a *arena) close() error {
 	a.data = nil

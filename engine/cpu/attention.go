@@ -98,17 +98,6 @@ func plainValues(acc *[8]float64, w, v []float32, dim int) {
 	}
 }
 
-// froundIn returns p+a rounded once to the 24 bits of an f32. ok is false for a sum half-way between two
-// f32, for one below 2^-126 in magnitude, where an f32 has fewer bits, and for one of at least 2^127.
-func froundIn(p, a float64) (r float64, ok bool) {
-	const (
-		smallest  = (1023 - 126) << 53 // f64 bits, shifted left by one: without the sign
-		spanOfF32 = (1023+127)<<53 - smallest
-	)
-	s := p + a
-	return float64(float32(s)), !f32.Halfway(s) && math.Float64bits(s)<<1-smallest < spanOfF32
-}
-
 // values8 adds Σ_p w_p·v_p to eight columns; v is [p][dim], starting at the first column. It
 // checks the exponent of every sum, because softmax weights reach down to e^-87 and safe()
 // can't rule out underflow here. It returns false on a tie (rare: the factors have 24 bits
@@ -144,6 +133,17 @@ func values8(acc *[8]float64, w, v []float32, dim int) (ok bool) {
 	}
 	*acc = [8]float64{s0, s1, s2, s3, s4, s5, s6, s7}
 	return true
+}
+
+// froundIn returns p+a rounded once to the 24 bits of an f32. ok is false for a sum half-way between two
+// f32, for one below 2^-126 in magnitude, where an f32 has fewer bits, and for one of at least 2^127.
+func froundIn(p, a float64) (r float64, ok bool) {
+	const (
+		smallest  = (1023 - 126) << 53 // f64 bits, shifted left by one: without the sign
+		spanOfF32 = (1023+127)<<53 - smallest
+	)
+	s := p + a
+	return float64(float32(s)), !f32.Halfway(s) && math.Float64bits(s)<<1-smallest < spanOfF32
 }
 
 // rope holds the rotary embedding's cosines and sines, [position][dim/2] each.

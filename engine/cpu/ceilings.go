@@ -37,18 +37,6 @@ func MeasureCeilings(threads int) Ceilings {
 	return Ceilings{GFlops: measureProduct(ops, threads), GBs: measureStream(ops, threads), ISA: isa.String()}
 }
 
-// together calls run once per thread, concurrently, and returns the time until the last one
-// has returned.
-func together(threads int, run func(thread int)) time.Duration {
-	var all sync.WaitGroup
-	start := time.Now()
-	for i := range threads {
-		all.Go(func() { run(i) })
-	}
-	all.Wait()
-	return time.Since(start)
-}
-
 // measureProduct returns the best rate of ceilingRounds rounds, in 1e9 multiplications and additions
 // per second. Each thread multiplies its own activations by its own panel.
 func measureProduct(ops *kernels, threads int) float64 {
@@ -104,6 +92,18 @@ func measureStream(ops *kernels, threads int) float64 {
 		best = max(best, ceilingBytes/took.Seconds()/1e9)
 	}
 	return best
+}
+
+// together calls run once per thread, concurrently, and returns the time until the last one
+// has returned.
+func together(threads int, run func(thread int)) time.Duration {
+	var all sync.WaitGroup
+	start := time.Now()
+	for i := range threads {
+		all.Go(func() { run(i) })
+	}
+	all.Wait()
+	return time.Since(start)
 }
 
 // sum adds up words, to read them from memory; len(words) is a multiple of 256.

@@ -160,15 +160,6 @@ func (s *step) addProduct(t int, m *matrix, bias []float32) {
 	s.ops.addTo(s.x[t*d:(t+1)*d], y)
 }
 
-// addBias adds a bias to a product, with one more rounding; nil adds nothing. The bias is
-// added after the whole chain rather than as its start, so a product has the same bits with
-// and without a bias.
-func addBias(y, bias []float32) {
-	for i, b := range bias {
-		y[i] += b
-	}
-}
-
 // writeKV applies bias, head norm and rotation to q, k and v of token t, as the model has
 // them, and writes k and v to the token's slot. Only q and k are normalised and rotated.
 func (s *step) writeKV(w *scratch, t int) {
@@ -245,6 +236,15 @@ func (s *step) gate(w *scratch, t int) {
 	y := s.acts.place(t, w.norm)
 	s.ops.gate(y, row[:n], row[n:2*n])
 	s.acts.set(t, y)
+}
+
+// addBias adds a bias to a product, with one more rounding; nil adds nothing. The bias is
+// added after the whole chain rather than as its start, so a product has the same bits with
+// and without a bias.
+func addBias(y, bias []float32) {
+	for i, b := range bias {
+		y[i] += b
+	}
 }
 
 // finite reports whether no value is infinite or NaN: x-x is 0 for a finite x and NaN for others.

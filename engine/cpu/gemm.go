@@ -19,17 +19,6 @@ import (
 // groupK is the number of k that a portable kernel computes before it stores its sums.
 const groupK = 32
 
-// unsure reports whether x·w+s, rounded to f64, may be rounded wrongly to f32. The caller has found
-// that it lies half-way between two f32.
-//
-//go:noinline
-func unsure(x, w float64, s float32) bool {
-	p, a := x*w, float64(s)
-	sum := p + a
-	b := sum - p
-	return (p-(sum-b))+(a-b) != 0 // the error of the sum (Knuth's TwoSum)
-}
-
 // blockRows is the number of activation rows that are interleaved in memory, see acts.
 const blockRows = 4
 
@@ -297,4 +286,15 @@ func kernel1x8(x [][blockRows]float64, r int, w [][panelCols]float32, s *[panelC
 	}
 	*s = [panelCols]float32{s0, s1, s2, s3, s4, s5, s6, s7}
 	return true
+}
+
+// unsure reports whether x·w+s, rounded to f64, may be rounded wrongly to f32. The caller has found
+// that it lies half-way between two f32.
+//
+//go:noinline
+func unsure(x, w float64, s float32) bool {
+	p, a := x*w, float64(s)
+	sum := p + a
+	b := sum - p
+	return (p-(sum-b))+(a-b) != 0 // the error of the sum (Knuth's TwoSum)
 }

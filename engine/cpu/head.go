@@ -46,11 +46,6 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 	return true
 }
 
-// lastOfRow reports whether token t is the last one of its row.
-func (s *step) lastOfRow(t int) bool {
-	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
-}
-
 // finish evaluates logits, those after token t of row row: it records a prompt log-probability,
 // samples, or takes a digest, as the row asks. It fills out and counts the sample in stats.
 func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *engine.StepStats) {
@@ -97,4 +92,9 @@ func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 	}
 	kept.logits = append(kept.logits[:0], logits...)
 	kept.end = s.pos[t] + 1
+}
+
+// lastOfRow reports whether token t is the last one of its row.
+func (s *step) lastOfRow(t int) bool {
+	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
 }

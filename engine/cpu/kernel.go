@@ -86,9 +86,6 @@ type tile struct {
 	f16     halfKernel
 }
 
-// vector reports whether the path has vector kernels, that is, is not Portable.
-func (k *kernels) vector() bool { return k.tiles != nil }
-
 // sums receives the 16 partial sums of a sum from a kernel. It lives in a worker's scratch,
 // because a local variable would escape to the heap: kernels are called through function values.
 type sums [f32.Lanes]float32
@@ -142,10 +139,6 @@ func (k *kernels) rotateBy(head []float32, r *rope, p int) {
 	k.rotate(&head[0], &r.cos[p*r.half], &r.sin[p*r.half], r.half)
 }
 
-// paddedScores returns n rounded up to a multiple of 16: the room that attend needs for n
-// scores of one head.
-func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
-
 // attend computes attention of consecutive tokens of one sequence for the query heads that share
 // one kv head. count is the number of tokens, group the number of these query heads, head the
 // index of the kv head. Token t, from 0, sees positions [0, n+t). q is [count][group][dim]; dst
@@ -197,6 +190,13 @@ func (k *kernels) attend(a *arena, w *scratch, dst []float32, stride int, q []fl
 		k.scale(&dst[g/group*stride+g%group*a.dim], &out[g*a.dim], &w.ones[0], w.inverse[g], a.dim)
 	}
 }
+
+// vector reports whether the path has vector kernels, that is, is not Portable.
+func (k *kernels) vector() bool { return k.tiles != nil }
+
+// paddedScores returns n rounded up to a multiple of 16: the room that attend needs for n
+// scores of one head.
+func paddedScores(n int) int { return (n + f32.Lanes - 1) &^ (f32.Lanes - 1) }
 
 // fetchNext prefetches a head's rows of pages[0] while the page before it is computed. Consecutive
 // pages of a sequence are far apart in the arena, so the hardware prefetcher does not predict

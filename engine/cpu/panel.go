@@ -104,10 +104,6 @@ func reserve(n int) (*offheap.Arena, error) {
 	return store, err
 }
 
-// rowPlaces returns k plus a cache line of 16 f32: the distance of rows in fill's source. If k
-// is a power of two, 64 rows at distance k would all map to one set of the cache.
-func rowPlaces(k int) int { return k + 16 }
-
 // fill writes the given panel of m from rows, which holds the panel's 64 columns as
 // [64][rowPlaces(k)].
 func (m *matrix) fill(panel int, rows []float32) {
@@ -141,6 +137,10 @@ func (m *matrix) fill(panel int, rows []float32) {
 	}
 }
 
+// rowPlaces returns k plus a cache line of 16 f32: the distance of rows in fill's source. If k
+// is a power of two, 64 rows at distance k would all map to one set of the cache.
+func rowPlaces(k int) int { return k + 16 }
+
 // spanRows is the number of activation rows in a unit of a product. It is small enough to
 // share the work evenly and to keep the rows in the second-level cache, large enough to reuse
 // a panel. It is a multiple of blockRows and of the largest tile's 6 rows.
@@ -151,15 +151,6 @@ const spanRows = 96
 // by rows, into one part per thread: of 7 panels on 3 threads, each thread gets 2 whole panels and
 // a third of the last one.
 type units struct{ panels, spans, threads, rows int }
-
-// each returns the number of whole panels per thread and the number of panels to cut. Both are
-// 0 where units are not cut: with several spans, or fewer than blockRows rows per thread.
-func (p units) each() (whole, cut int) {
-	if p.spans > 1 || p.rows < p.threads*blockRows {
-		return 0, 0
-	}
-	return p.panels / p.threads, p.panels % p.threads
-}
 
 // count returns the number of units: 2 whole panels and 1 cut panel per thread are 3 units each.
 func (p units) count() int {
@@ -189,9 +180,13 @@ func (p units) at(u int) (panel, lo, hi int) {
 	return p.threads*whole + i - whole, min(lo, p.rows), min(hi, p.rows)
 }
 
-// units returns the units of the product in progress.
-func (s *step) units() units {
-	return units{s.mat.panelCount(), (s.rows + spanRows - 1) / spanRows, len(s.scratch), s.rows}
+// each returns the number of whole panels per thread and the number of panels to cut. Both are
+// 0 where units are not cut: with several spans, or fewer than blockRows rows per thread.
+func (p units) each() (whole, cut int) {
+	if p.spans > 1 || p.rows < p.threads*blockRows {
+		return 0, 0
+	}
+	return p.panels / p.threads, p.panels % p.threads
 }
 
 // productUnit computes unit u of the product in progress.
@@ -205,6 +200,11 @@ func (s *step) productUnit(w *scratch, u int) {
 		return
 	}
 	s.ops.productPanel(w, s.out, s.acts, s.mat, panel, lo, hi)
+}
+
+// units returns the units of the product in progress.
+func (s *step) units() units {
+	return units{s.mat.panelCount(), (s.rows + spanRows - 1) / spanRows, len(s.scratch), s.rows}
 }
 
 // gatePairs computes one panel of a paired matrix into the worker's tile and, while that is in

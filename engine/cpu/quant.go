@@ -162,8 +162,10 @@ func (f *quantFormat) bits() int {
 	return 8
 }
 
-// scaleBytes is the size of one scale or minimum.
-func (f *quantFormat) scaleBytes() int { return [...]int{halves: 2, floats: 4, factors: 1}[f.scales] }
+// panelBytes is the size of a panel over k.
+func (f *quantFormat) panelBytes(k int) int {
+	return k/quantBlock*f.blockBytes() + k/(superBlocks*quantBlock)*f.superBytes()
+}
 
 // superBytes is the size of the f16 that eight blocks of a panel share: 64 columns of scales
 // and, if the type has them, 64 of minima.
@@ -177,9 +179,13 @@ func (f *quantFormat) superBytes() int {
 	return 2 * vectorCols
 }
 
-// panelBytes is the size of a panel over k.
-func (f *quantFormat) panelBytes(k int) int {
-	return k/quantBlock*f.blockBytes() + k/(superBlocks*quantBlock)*f.superBytes()
+// blockBytes is the size of one block of a panel. For Q4_0 it is 64·2 + 64·16 = 1152 bytes, for
+// Q6_K 64·2 + 64·16 + 64·8 = 1664.
+func (f *quantFormat) blockBytes() int {
+	if f.packed == asBytes {
+		return f.headBytes() + vectorCols*quantBlock
+	}
+	return f.headBytes() + vectorCols*quantBlock*(4+f.high)/8
 }
 
 // headBytes is the size of the scales and minima of one block of a panel.
@@ -191,14 +197,8 @@ func (f *quantFormat) headBytes() int {
 	return n * vectorCols * f.scaleBytes()
 }
 
-// blockBytes is the size of one block of a panel. For Q4_0 it is 64·2 + 64·16 = 1152 bytes, for
-// Q6_K 64·2 + 64·16 + 64·8 = 1664.
-func (f *quantFormat) blockBytes() int {
-	if f.packed == asBytes {
-		return f.headBytes() + vectorCols*quantBlock
-	}
-	return f.headBytes() + vectorCols*quantBlock*(4+f.high)/8
-}
+// scaleBytes is the size of one scale or minimum.
+func (f *quantFormat) scaleBytes() int { return [...]int{halves: 2, floats: 4, factors: 1}[f.scales] }
 
 // quantPanel is one panel of a quantised matrix.
 type quantPanel struct {

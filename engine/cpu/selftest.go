@@ -66,36 +66,6 @@ func selfTest(ops *kernels) error {
 	return errors.Join(p.faulty...)
 }
 
-// next returns the next of a fixed sequence of pseudo-random numbers (Numerical Recipes' generator).
-func (p *prover) next() uint32 {
-	p.state = p.state*1664525 + 1013904223
-	return p.state
-}
-
-// floats returns n values in [-2, 2), of 24 bits and of different sizes.
-func (p *prover) floats(n int) []float32 {
-	v := make([]float32, n)
-	for i := range v {
-		v[i] = (float32(float32(p.next()>>8)*0x1p-23) - 1) * float32(uint32(1)<<(p.next()>>30)) / 4
-	}
-	return v
-}
-
-// same notes kernel as faulty unless got equals want, bit for bit.
-func (p *prover) same(kernel any, what string, got, want []float32) {
-	for i, v := range want {
-		if math.Float32bits(got[i]) != math.Float32bits(v) {
-			p.fault(kernel, what, i, got[i], v)
-			return
-		}
-	}
-}
-
-func (p *prover) fault(kernel any, what string, i int, got, want any) {
-	name := runtime.FuncForPC(reflect.ValueOf(kernel).Pointer()).Name()
-	p.faulty = append(p.faulty, fmt.Errorf("cpu: kernel %s differs from portable code: %s, element %d is %v, want %v", name[strings.LastIndexByte(name, '.')+1:], what, i, got, want))
-}
-
 // tile checks the kernels of a tile for float weights, in one panel.
 func (p *prover) tile(t *tile) {
 	const k = 19
@@ -175,12 +145,6 @@ func (p *prover) quantized(f *quantFormat) {
 	}
 }
 
-// half stores an f16 of moderate size.
-func (p *prover) half(dst []byte) {
-	h := f32.ToF16(p.floats(1)[0])
-	dst[0], dst[1] = byte(h), byte(h>>8)
-}
-
 // attention checks scores, softmax and weighted values of two heads over seven positions.
 func (p *prover) attention() {
 	const dim, n, group, room = 48, 7, 3, 16
@@ -258,6 +222,12 @@ func (p *prover) pointwise() {
 	p.same(p.ops.rotate, "rotation", got, want)
 }
 
+// half stores an f16 of moderate size.
+func (p *prover) half(dst []byte) {
+	h := f32.ToF16(p.floats(1)[0])
+	dst[0], dst[1] = byte(h), byte(h>>8)
+}
+
 // conversions checks the rounding and the widening of stored types, and the records of activations.
 func (p *prover) conversions() {
 	const rows, dim = 2, 64
@@ -277,6 +247,31 @@ func (p *prover) conversions() {
 	p.sameBytes(p.ops.quantize, records, func(dst []byte) { p.ops.quantizeRow(dst, x[:dim]) }, func(dst []byte) { portable.quantizeRow(dst, x[:dim]) })
 }
 
+// floats returns n values in [-2, 2), of 24 bits and of different sizes.
+func (p *prover) floats(n int) []float32 {
+	v := make([]float32, n)
+	for i := range v {
+		v[i] = (float32(float32(p.next()>>8)*0x1p-23) - 1) * float32(uint32(1)<<(p.next()>>30)) / 4
+	}
+	return v
+}
+
+// next returns the next of a fixed sequence of pseudo-random numbers (Numerical Recipes' generator).
+func (p *prover) next() uint32 {
+	p.state = p.state*1664525 + 1013904223
+	return p.state
+}
+
+// same notes kernel as faulty unless got equals want, bit for bit.
+func (p *prover) same(kernel any, what string, got, want []float32) {
+	for i, v := range want {
+		if math.Float32bits(got[i]) != math.Float32bits(v) {
+			p.fault(kernel, what, i, got[i], v)
+			return
+		}
+	}
+}
+
 // sameBytes notes kernel as faulty unless both functions write the same n bytes.
 func (p *prover) sameBytes(kernel any, n int, write, portable func(dst []byte)) {
 	got, want := make([]byte, n), make([]byte, n)
@@ -289,4 +284,9 @@ func (p *prover) sameBytes(kernel any, n int, write, portable func(dst []byte)) 
 		}
 		p.fault(kernel, "bytes", i, got[i], want[i])
 	}
+}
+
+func (p *prover) fault(kernel any, what string, i int, got, want any) {
+	name := runtime.FuncForPC(reflect.ValueOf(kernel).Pointer()).Name()
+	p.faulty = append(p.faulty, fmt.Errorf("cpu: kernel %s differs from portable code: %s, element %d is %v, want %v", name[strings.LastIndexByte(name, '.')+1:], what, i, got, want))
 }

@@ -164,16 +164,6 @@ func packModel(m *model.Model, k *kernels, widenAll bool) (*weights, error) {
 	return w, nil
 }
 
-// matrices returns all matrices of the model.
-func (w *weights) matrices() []*matrix {
-	all := []*matrix{w.head}
-	for i := range w.layers {
-		l := &w.layers[i]
-		all = append(all, l.qkv, l.o, l.gateUp, l.down)
-	}
-	return all
-}
-
 // quantized reports whether some and whether all matrices are multiplied in integers.
 func (w *weights) quantized() (some, all bool) {
 	all = true
@@ -202,6 +192,16 @@ func (w *weights) close() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// matrices returns all matrices of the model.
+func (w *weights) matrices() []*matrix {
+	all := []*matrix{w.head}
+	for i := range w.layers {
+		l := &w.layers[i]
+		all = append(all, l.qkv, l.o, l.gateUp, l.down)
+	}
+	return all
 }
 
 // vector concatenates the non-nil tensors as f32; nil if all are nil.

@@ -88,42 +88,6 @@ func (w *workers) do(n int, alone bool) {
 	w.await(int64(n))
 }
 
-// drain runs units until none is left to claim: first the worker's own, then the others'.
-func (w *workers) drain(worker int) {
-	threads := len(w.cursors)
-	for i := range threads {
-		from := (worker + i) % threads
-		for {
-			u, ok := w.claim(from)
-			if !ok {
-				break
-			}
-			n := w.units.Load() // the phase can't end, nor n change, before this unit has ended
-			w.run(worker, u)
-			if w.done.Add(1) == n && w.waiting.CompareAndSwap(true, false) {
-				w.ended <- struct{}{}
-			}
-		}
-	}
-}
-
-// claim takes the next unit of a worker's range; ok is false if the range is exhausted. It
-// reads the count of units after the cursor: if the count belongs to a later phase, the cursor
-// has changed in between and the swap fails.
-func (w *workers) claim(from int) (unit int, ok bool) {
-	c := &w.cursors[from].next
-	for {
-		seen := c.Load()
-		next, end := int64(seen&exhausted), w.units.Load()*int64(from+1)/int64(len(w.cursors))
-		if next >= end {
-			return 0, false
-		}
-		if c.CompareAndSwap(seen, seen+1) {
-			return int(next), true
-		}
-	}
-}
-
 // await returns when n units have ended.
 func (w *workers) await(n int64) {
 	for range w.spins {
@@ -166,10 +130,39 @@ func (w *workers) help(i int) {
 	}
 }
 
-// unpark wakes a helper if it is parked or about to park.
-func (w *workers) unpark(h *helper) {
-	if h.parked.CompareAndSwap(true, false) {
-		h.wake <- struct{}{}
+// drain runs units until none is left to claim: first the worker's own, then the others'.
+func (w *workers) drain(worker int) {
+	threads := len(w.cursors)
+	for i := range threads {
+		from := (worker + i) % threads
+		for {
+			u, ok := w.claim(from)
+			if !ok {
+				break
+			}
+			n := w.units.Load() // the phase can't end, nor n change, before this unit has ended
+			w.run(worker, u)
+			if w.done.Add(1) == n && w.waiting.CompareAndSwap(true, false) {
+				w.ended <- struct{}{}
+			}
+		}
+	}
+}
+
+// claim takes the next unit of a worker's range; ok is false if the range is exhausted. It
+// reads the count of units after the cursor: if the count belongs to a later phase, the cursor
+// has changed in between and the swap fails.
+func (w *workers) claim(from int) (unit int, ok bool) {
+	c := &w.cursors[from].next
+	for {
+		seen := c.Load()
+		next, end := int64(seen&exhausted), w.units.Load()*int64(from+1)/int64(len(w.cursors))
+		if next >= end {
+			return 0, false
+		}
+		if c.CompareAndSwap(seen, seen+1) {
+			return int(next), true
+		}
 	}
 }
 
@@ -180,4 +173,11 @@ func (w *workers) close() {
 		w.unpark(&w.helpers[i])
 	}
 	w.all.Wait()
+}
+
+// unpark wakes a helper if it is parked or about to park.
+func (w *workers) unpark(h *helper) {
+	if h.parked.CompareAndSwap(true, false) {
+		h.wake <- struct{}{}
+	}
 }

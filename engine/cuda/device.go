@@ -172,36 +172,11 @@ func (d *device) loadModule(name string, p cudrv.Properties) (cudrv.Module, erro
 // tileBytes returns the shared memory of an attention block for tiles of K and V.
 func (d *device) tileBytes() int { return kernels.TileBytes(d.model.HeadDim) }
 
-func (d *device) alloc(n int) (cudrv.Ptr, error) {
-	p, err := d.ctx.Alloc(n)
-	if err != nil {
-		return 0, fmt.Errorf("%d bytes: %w", n, err)
-	}
-	return p, nil
-}
-
 // buffer is one of rooms: where its address is kept, and its size in bytes.
 type buffer struct {
 	p    *cudrv.Ptr
 	n    int
 	fill int // initial value of its bytes, -1: none
-}
-
-// buffers lists all buffers of rooms except the pool.
-func (d *device) buffers() []buffer {
-	c, r := d.model, &d.room
-	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
-	ffn := kernels.Padded(c.FFN)
-	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads))
-	return []buffer{
-		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
-		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
-		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
-		{&r.q, 2 * tokens * heads, -1}, {&r.ffn, 2 * tokens * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
-		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
-		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
-		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
-	}
 }
 
 func (d *device) makeRooms() error {
@@ -224,6 +199,23 @@ func (d *device) makeRooms() error {
 	return d.ctx.SyncStream(d.stream)
 }
 
+// buffers lists all buffers of rooms except the pool.
+func (d *device) buffers() []buffer {
+	c, r := d.model, &d.room
+	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
+	ffn := kernels.Padded(c.FFN)
+	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads))
+	return []buffer{
+		{&r.table, 4 * len(d.table), 0xff}, {&r.last, 4 * d.cfg.MaxSlots, 0xff}, {&r.counts, 4 * d.cfg.MaxSlots * c.Vocab, 0},
+		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
+		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
+		{&r.q, 2 * tokens * heads, -1}, {&r.ffn, 2 * tokens * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
+		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
+		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
+		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
+	}
+}
+
 // grow makes *p hold at least n bytes; *have is its size. If *p is too small, grow frees it, which
 // waits for the device and loses its contents, destroys all graphs, and allocates n plus half as
 // much.
@@ -244,6 +236,14 @@ func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
 	}
 	*have = n
 	return nil
+}
+
+func (d *device) alloc(n int) (cudrv.Ptr, error) {
+	p, err := d.ctx.Alloc(n)
+	if err != nil {
+		return 0, fmt.Errorf("%d bytes: %w", n, err)
+	}
+	return p, nil
 }
 
 // maskBytes returns the size of one mask on the device.

@@ -23,30 +23,8 @@ type launcher struct {
 	err error
 }
 
-func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args ...any) {
-	if l.err != nil {
-		return
-	}
-	f, ok := l.run[kernel]
-	if !ok {
-		panic("cuda: no kernel " + kernel)
-	}
-	l.err = l.ctx.Launch(f, cudrv.Launch{Grid: [3]int{gridX, gridY, 1}, Block: [3]int{threads, 1, 1}, SharedBytes: shared, Stream: l.stream, Args: cudrv.Args(args...)})
-}
-
-// at returns the device address of a part of the plan's data.
-func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
-
-// before returns the device address of a part of the plan's buffer more.
-func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
-
 // moreAt returns the offset of the buffer more in the uploaded data.
 func (p *plan) moreAt() int { return blocks(len(p.data), 16) * 16 }
-
-// live returns the device address of the count at offset at.
-func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
-
-func blocks(n, of int) int { return (n + of - 1) / of }
 
 // step queues all work of a plan whose data has been uploaded.
 func (l *launcher) step() error {
@@ -82,6 +60,9 @@ func (l *launcher) prepare() {
 		l.launch("table_write", blocks(n, 256), 1, 256, 0, r.table, l.before(p.tables), int32(n), int32(l.perSlot), cudrv.Ptr(0))
 	}
 }
+
+// before returns the device address of a part of the plan's buffer more.
+func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
 
 // kernels queues the kernels that a graph consists of. It launches them for the plan's sizes; the
 // kernels read the actual numbers from the live counts.
@@ -146,22 +127,6 @@ func (l *launcher) attention(layer int) {
 // pageShift returns the base-2 logarithm of the tokens of a page.
 func (l *launcher) pageShift() int32 { return int32(bits.TrailingZeros(uint(l.cfg.PageTokens))) }
 
-// norm queues the RMSNorm of some rows of x, with the given weight, to acts. If index is 0, these
-// are the first rows of x; else index lists them, and an entry -1-s means the kept row of slot s.
-// live is the address of the actual number of rows; 0 means rows.
-func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
-	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
-}
-
-// product queues out = in·Wᵀ + bias for m rows of in, n rows of W and a depth of k. The rows of in
-// and w are padded. kind says how the product is stored. bias may be 0. live is the address of the
-// actual number of rows; 0 means m.
-func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
-	g := kernels.GEMMFor(m)
-	gridX, gridY := g.Grid(m, n)
-	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
-}
-
 // finish queues the requested log-probabilities of prompts, the logits and the sampling.
 func (l *launcher) finish() {
 	p, r, c := l.p, &l.room, l.model
@@ -178,4 +143,39 @@ func (l *launcher) finish() {
 	if p.top >= 0 {
 		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab), live)
 	}
+}
+
+func blocks(n, of int) int { return (n + of - 1) / of }
+
+// at returns the device address of a part of the plan's data.
+func (l *launcher) at(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(x.at) }
+
+// live returns the device address of the count at offset at.
+func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
+
+// norm queues the RMSNorm of some rows of x, with the given weight, to acts. If index is 0, these
+// are the first rows of x; else index lists them, and an entry -1-s means the kept row of slot s.
+// live is the address of the actual number of rows; 0 means rows.
+func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
+	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
+}
+
+// product queues out = in·Wᵀ + bias for m rows of in, n rows of W and a depth of k. The rows of in
+// and w are padded. kind says how the product is stored. bias may be 0. live is the address of the
+// actual number of rows; 0 means m.
+func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
+	g := kernels.GEMMFor(m)
+	gridX, gridY := g.Grid(m, n)
+	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
+}
+
+func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args ...any) {
+	if l.err != nil {
+		return
+	}
+	f, ok := l.run[kernel]
+	if !ok {
+		panic("cuda: no kernel " + kernel)
+	}
+	l.err = l.ctx.Launch(f, cudrv.Launch{Grid: [3]int{gridX, gridY, 1}, Block: [3]int{threads, 1, 1}, SharedBytes: shared, Stream: l.stream, Args: cudrv.Args(args...)})
 }

@@ -14,15 +14,6 @@ import (
 // reply holds the data that the device has sent back for a batch, see place.out.
 type reply []byte
 
-func (r reply) word(at int) uint32   { return binary.LittleEndian.Uint32(r[at:]) }
-func (r reply) float(at int) float32 { return math.Float32frombits(r.word(at)) }
-
-// logprob returns the log-probability for the logit at an offset. norm is the offset of the largest
-// logit and of the logarithm of the sum.
-func (r reply) logprob(logit, norm int) float32 {
-	return (r.float(logit) - r.float(norm)) - r.float(norm+4)
-}
-
 // top returns the n most probable tokens that are listed at an offset.
 func (r reply) top(at, n, norm int) (top []engine.TokenLogprob) {
 	for range n {
@@ -31,6 +22,15 @@ func (r reply) top(at, n, norm int) (top []engine.TokenLogprob) {
 	}
 	return top
 }
+
+// logprob returns the log-probability for the logit at an offset. norm is the offset of the largest
+// logit and of the logarithm of the sum.
+func (r reply) logprob(logit, norm int) float32 {
+	return (r.float(logit) - r.float(norm)) - r.float(norm+4)
+}
+
+func (r reply) word(at int) uint32   { return binary.LittleEndian.Uint32(r[at:]) }
+func (r reply) float(at int) float32 { return math.Float32frombits(r.word(at)) }
 
 // result returns the result of a job from the data that the device has sent back.
 func (b *Backend) result(j *job) *engine.Result {

@@ -28,25 +28,17 @@ type outcome struct {
 	stats  engine.StepStats
 }
 
+func (o *outcome) promptNormsAt() int  { return o.logitsAt() + o.logits }
+func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.sources.n }
+func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.sources.n }
+func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.sources.n }
+
 // Offsets in place.out: failed by row; drawn, norms, tops and logits by row with logits; norms,
 // picked and tops by prompt token.
 func (o *outcome) drawnAt() int  { return 4 * o.rows }
 func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.wantRow) }
 func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow) }
 func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.wantRow) }
-
-func (o *outcome) promptNormsAt() int  { return o.logitsAt() + o.logits }
-func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.sources.n }
-func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.sources.n }
-func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.sources.n }
-
-// lostError wraps an error of the driver in the type that package engine requires; nil stays nil.
-func lostError(op string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return &engine.Error{Backend: "cuda", Op: op, Err: err}
-}
 
 // launch is the goroutine that plans and queues jobs. It owns the device, except for the waits in
 // wait.
@@ -213,4 +205,12 @@ func (b *Backend) wait(queued <-chan *job) {
 		b.closing = b.dev.ctx.Close()
 		close(b.done)
 	}
+}
+
+// lostError wraps an error of the driver in the type that package engine requires; nil stays nil.
+func lostError(op string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &engine.Error{Backend: "cuda", Op: op, Err: err}
 }

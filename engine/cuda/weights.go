@@ -202,6 +202,22 @@ func (u *uploader) made(p cudrv.Ptr, n int) bool {
 	return true
 }
 
+// rope uploads tables of cosines and sines for positions [0, positions), with the values of the other
+// backends.
+func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
+	n := positions * c.HeadDim / 2
+	cosine, sine = u.room(4*n), u.room(4*n)
+	if u.staging == nil {
+		return 0, 0
+	}
+	cos, sin := c.RopeTables(positions)
+	for i, to := range []cudrv.Ptr{cosine, sine} {
+		data, _ := binary.Append(nil, binary.LittleEndian, [][]float32{cos, sin}[i]) // can't fail for numbers
+		u.put(to, kv.F32, &model.Tensor{DType: kv.F32, Data: data}, n, n)
+	}
+	return cosine, sine
+}
+
 // room allocates n bytes of zeroed device memory. If the uploader only counts bytes, it returns 0.
 func (u *uploader) room(n int) cudrv.Ptr {
 	u.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
@@ -260,20 +276,4 @@ func (u *uploader) copy(dst cudrv.Ptr, n int) {
 	if u.done += n; u.cfg.Progress != nil {
 		u.cfg.Progress(u.done, u.total)
 	}
-}
-
-// rope uploads tables of cosines and sines for positions [0, positions), with the values of the other
-// backends.
-func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr) {
-	n := positions * c.HeadDim / 2
-	cosine, sine = u.room(4*n), u.room(4*n)
-	if u.staging == nil {
-		return 0, 0
-	}
-	cos, sin := c.RopeTables(positions)
-	for i, to := range []cudrv.Ptr{cosine, sine} {
-		data, _ := binary.Append(nil, binary.LittleEndian, [][]float32{cos, sin}[i]) // can't fail for numbers
-		u.put(to, kv.F32, &model.Tensor{DType: kv.F32, Data: data}, n, n)
-	}
-	return cosine, sine
 }

@@ -116,17 +116,6 @@ func (b *Backend) Submit(batch *engine.Batch) (engine.Ticket, error) {
 	return t, nil
 }
 
-// known returns the Seq of the last batch whose outcome the scheduler must have known when it
-// planned the batch that is now submitted; 0 if there is none. That is the batch MaxInflight
-// before it. A later batch does not count, even if its ticket is complete: the scheduler may plan
-// up to MaxInflight batches ahead and submit a plan much later.
-func (b *Backend) known() uint64 {
-	if len(b.recent) < b.info.MaxInflight {
-		return 0
-	}
-	return b.recent[0]
-}
-
 // compute fills in t.res. If a fault or the sanitizer ends the device in this batch, compute
 // instead sets t.lost, the error that will end the device when t completes. Batches after that one
 // are not computed.
@@ -151,6 +140,17 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 		t.lost = &engine.Error{Backend: b.info.Name, Op: op, Err: err}
 		b.doom = t.lost
 	}
+}
+
+// known returns the Seq of the last batch whose outcome the scheduler must have known when it
+// planned the batch that is now submitted; 0 if there is none. That is the batch MaxInflight
+// before it. A later batch does not count, even if its ticket is complete: the scheduler may plan
+// up to MaxInflight batches ahead and submit a plan much later.
+func (b *Backend) known() uint64 {
+	if len(b.recent) < b.info.MaxInflight {
+		return 0
+	}
+	return b.recent[0]
 }
 
 // schedule sets t.end, the time when the step ends. The step begins when the device is free, the

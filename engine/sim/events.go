@@ -11,14 +11,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 )
 
-// now returns the virtual time, or the time since Open.
-func (b *Backend) now() time.Duration {
-	if b.cfg.Clock != nil {
-		return b.cfg.Clock.Now()
-	}
-	return time.Since(b.born)
-}
-
 // later returns t + d, or the largest Duration if that overflows.
 func later(t, d time.Duration) time.Duration {
 	if d > math.MaxInt64-t {
@@ -51,13 +43,12 @@ func (b *Backend) arm(t *ticket) {
 	})
 }
 
-// disarm cancels the call of finish that arm has scheduled for t, if that call has not begun.
-func (b *Backend) disarm(t *ticket) {
+// now returns the virtual time, or the time since Open.
+func (b *Backend) now() time.Duration {
 	if b.cfg.Clock != nil {
-		b.cfg.Clock.Cancel(t.event)
-	} else if t.timer.Stop() {
-		b.timers.Done()
+		return b.cfg.Clock.Now()
 	}
+	return time.Since(b.born)
 }
 
 // finish completes t and all pending tickets that end no later than t. Real-time events may run in
@@ -116,19 +107,6 @@ func (b *Backend) lose(err *engine.Error) {
 	b.drop(err)
 }
 
-// drop ends all pending tickets with err; the caller holds b.mu.
-func (b *Backend) drop(err error) {
-	for _, t := range b.batches {
-		b.disarm(t)
-		t.complete(err)
-	}
-	for _, t := range b.moving.pending {
-		b.disarm(t)
-		b.moving.end(t, err)
-	}
-	b.batches, b.moving.pending = b.batches[:0], b.moving.pending[:0]
-}
-
 // ended returns ErrClosed after Close, else the error that ended the device, or nil; the caller
 // holds b.mu.
 func (b *Backend) ended() error {
@@ -152,6 +130,28 @@ func (b *Backend) Close() error {
 	b.mu.Unlock()
 	b.timers.Wait()
 	return nil
+}
+
+// drop ends all pending tickets with err; the caller holds b.mu.
+func (b *Backend) drop(err error) {
+	for _, t := range b.batches {
+		b.disarm(t)
+		t.complete(err)
+	}
+	for _, t := range b.moving.pending {
+		b.disarm(t)
+		b.moving.end(t, err)
+	}
+	b.batches, b.moving.pending = b.batches[:0], b.moving.pending[:0]
+}
+
+// disarm cancels the call of finish that arm has scheduled for t, if that call has not begun.
+func (b *Backend) disarm(t *ticket) {
+	if b.cfg.Clock != nil {
+		b.cfg.Clock.Cancel(t.event)
+	} else if t.timer.Stop() {
+		b.timers.Done()
+	}
 }
 
 // ticket implements engine.Ticket for a batch, and is the entry of a pending move.

@@ -60,42 +60,6 @@ func newFitting(base Profile, points []point) *fitting {
 	return f
 }
 
-// profile returns f.base with the figures of x. A figure at its bound has exactly the bound's
-// value.
-func (f *fitting) profile(x vector) Profile {
-	p := f.base
-	for i, field := range fitFields {
-		*field.of(&p.Eff) = min(max(math.Exp(x[i]), field.lo), field.hi)
-	}
-	return p
-}
-
-func (f *fitting) clamp(x vector) vector {
-	for i := range x {
-		x[i] = min(max(x[i], f.lo[i]), f.hi[i])
-	}
-	return x
-}
-
-// residuals appends ln(predicted/measured) of all points to dst, where the predictions use the
-// figures of x.
-func (f *fitting) residuals(dst []float64, x vector) []float64 {
-	p := f.profile(x)
-	for _, at := range f.points {
-		dst = append(dst, math.Log(p.seconds(at.batch, 0))-at.logSec)
-	}
-	return dst
-}
-
-func (f *fitting) loss(x vector) float64 {
-	p, sum := f.profile(x), 0.0
-	for _, at := range f.points {
-		r := math.Log(p.seconds(at.batch, 0)) - at.logSec
-		sum += r * r
-	}
-	return sum / float64(len(f.points))
-}
-
 // The search tries x[i] ± step: it multiplies or divides a figure by e^step. It halves the step
 // when no figure gains by it.
 const (
@@ -278,6 +242,15 @@ func (f *fitting) atBound(x vector) []string {
 	return names
 }
 
+func (f *fitting) loss(x vector) float64 {
+	p, sum := f.profile(x), 0.0
+	for _, at := range f.points {
+		r := math.Log(p.seconds(at.batch, 0)) - at.logSec
+		sum += r * r
+	}
+	return sum / float64(len(f.points))
+}
+
 // undetermined returns the names of the figures of x that can be a fifth larger, or a fifth
 // smaller, without changing the prediction of any point by a thousandth.
 func (f *fitting) undetermined(x vector) []string {
@@ -301,4 +274,31 @@ func (f *fitting) undetermined(x vector) []string {
 		}
 	}
 	return names
+}
+
+func (f *fitting) clamp(x vector) vector {
+	for i := range x {
+		x[i] = min(max(x[i], f.lo[i]), f.hi[i])
+	}
+	return x
+}
+
+// residuals appends ln(predicted/measured) of all points to dst, where the predictions use the
+// figures of x.
+func (f *fitting) residuals(dst []float64, x vector) []float64 {
+	p := f.profile(x)
+	for _, at := range f.points {
+		dst = append(dst, math.Log(p.seconds(at.batch, 0))-at.logSec)
+	}
+	return dst
+}
+
+// profile returns f.base with the figures of x. A figure at its bound has exactly the bound's
+// value.
+func (f *fitting) profile(x vector) Profile {
+	p := f.base
+	for i, field := range fitFields {
+		*field.of(&p.Eff) = min(max(math.Exp(x[i]), field.lo), field.hi)
+	}
+	return p
 }

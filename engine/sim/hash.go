@@ -20,70 +20,9 @@ const (
 // rootHash returns the hash of the empty prefix.
 func rootHash(seed uint64) uint64 { return splitmix.Mix(seed + splitmix.Golden) }
 
-// extend chains one more token to the hash of a prefix.
-func extend(hash uint64, t kv.Token) uint64 {
-	return splitmix.Mix(hash*splitmix.Golden + uint64(t) + 1)
-}
-
-// logitsOf fills logits with those after the prefix that has this hash: uniform over [-4, 4), with
-// 24 bits each, which float32 holds exactly.
-func logitsOf(hash uint64, logits []float32) {
-	for t := range logits {
-		h := splitmix.Mix(hash ^ uint64(t+1)*splitmix.Golden)
-		logits[t] = float32(int32(h>>32)>>8) * 0x1p-21
-	}
-}
-
-// digestOf returns the digest of a row in the mode without logits; hash is that of the prefix up
-// to the row's end.
-func digestOf(hash uint64) uint64 { return splitmix.Mix(hash ^ saltDigest) }
-
 // forceBias is the least bias that forces its token in the mode without logits; real logits
 // lie in [-4, 4).
 const forceBias = 100
-
-// draw returns the token after a prefix in the mode without logits. It draws a token uniformly
-// from the vocabulary, then takes the next higher token, cyclically, that mask and biases allow.
-// If p.Bias forces allowed tokens, draw returns that with the largest bias. hash is the prefix's,
-// p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
-// token is allowed.
-func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
-	h := splitmix.Mix(hash ^ saltToken)
-	if p.Temperature > 0 {
-		h = splitmix.Mix(splitmix.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*splitmix.Golden)
-	}
-	hi, _ := bits.Mul64(h, uint64(vocab))
-	first := kv.Token(hi)
-	if len(p.Bias) == 0 && mask == nil {
-		return first, nil
-	}
-	allowed := func(t kv.Token) bool { return mask == nil || mask[t/64]>>(t%64)&1 == 1 }
-	force, best := float32(forceBias), -1
-	for i, b := range p.Bias {
-		if b.Bias >= force && (best < 0 || b.Bias > force) && allowed(b.Token) {
-			force, best = b.Bias, i
-		}
-	}
-	if best >= 0 {
-		return p.Bias[best].Token, nil
-	}
-	for i := range vocab {
-		t := kv.Token((int(first) + i) % vocab)
-		if allowed(t) && !forbidden(p, t) {
-			return t, nil
-		}
-	}
-	return 0, fmt.Errorf("%w: of %d", engine.ErrNoToken, vocab)
-}
-
-func forbidden(p *engine.SamplingParams, t kv.Token) bool {
-	for _, b := range p.Bias {
-		if b.Token == t {
-			return math.IsInf(float64(b.Bias), -1)
-		}
-	}
-	return false
-}
 
 // Expect returns the output that a request for n tokens with these parameters must get, whatever
 // else runs. It computes the output from the tokens alone, without pages, slots or batches. If
@@ -110,6 +49,11 @@ func (b *Backend) Expect(prompt []kv.Token, p engine.SamplingParams, n int, mask
 		hash = extend(hash, row.Token)
 	}
 	return out
+}
+
+// extend chains one more token to the hash of a prefix.
+func extend(hash uint64, t kv.Token) uint64 {
+	return splitmix.Mix(hash*splitmix.Golden + uint64(t) + 1)
 }
 
 // sampler draws tokens from hashes, with or without logits.
@@ -158,6 +102,53 @@ func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out
 	}
 }
 
+// draw returns the token after a prefix in the mode without logits. It draws a token uniformly
+// from the vocabulary, then takes the next higher token, cyclically, that mask and biases allow.
+// If p.Bias forces allowed tokens, draw returns that with the largest bias. hash is the prefix's,
+// p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
+// token is allowed.
+func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
+	h := splitmix.Mix(hash ^ saltToken)
+	if p.Temperature > 0 {
+		h = splitmix.Mix(splitmix.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*splitmix.Golden)
+	}
+	hi, _ := bits.Mul64(h, uint64(vocab))
+	first := kv.Token(hi)
+	if len(p.Bias) == 0 && mask == nil {
+		return first, nil
+	}
+	allowed := func(t kv.Token) bool { return mask == nil || mask[t/64]>>(t%64)&1 == 1 }
+	force, best := float32(forceBias), -1
+	for i, b := range p.Bias {
+		if b.Bias >= force && (best < 0 || b.Bias > force) && allowed(b.Token) {
+			force, best = b.Bias, i
+		}
+	}
+	if best >= 0 {
+		return p.Bias[best].Token, nil
+	}
+	for i := range vocab {
+		t := kv.Token((int(first) + i) % vocab)
+		if allowed(t) && !forbidden(p, t) {
+			return t, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: of %d", engine.ErrNoToken, vocab)
+}
+
+func forbidden(p *engine.SamplingParams, t kv.Token) bool {
+	for _, b := range p.Bias {
+		if b.Token == t {
+			return math.IsInf(float64(b.Bias), -1)
+		}
+	}
+	return false
+}
+
+// digestOf returns the digest of a row in the mode without logits; hash is that of the prefix up
+// to the row's end.
+func digestOf(hash uint64) uint64 { return splitmix.Mix(hash ^ saltDigest) }
+
 // prompt fills in out.Prompt for row r, which has run, with the given tokens: it reads the hashes
 // from the row's pages in p. ran is the state of r's slot before the row. Only a backend with
 // logits is asked for it.
@@ -175,5 +166,14 @@ func (s *sampler) prompt(r *engine.Row, tokens []kv.Token, p *pool, ran *progres
 	}
 	for i, t := range tokens[1:] {
 		token(p.at(r.Pages, int(r.Start)+i).hash, t)
+	}
+}
+
+// logitsOf fills logits with those after the prefix that has this hash: uniform over [-4, 4), with
+// 24 bits each, which float32 holds exactly.
+func logitsOf(hash uint64, logits []float32) {
+	for t := range logits {
+		h := splitmix.Mix(hash ^ uint64(t+1)*splitmix.Golden)
+		logits[t] = float32(int32(h>>32)>>8) * 0x1p-21
 	}
 }

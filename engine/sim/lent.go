@@ -69,26 +69,6 @@ func sumMemory(memory [][]byte) (sum uint64) {
 // mixed is a hash of a sequence of numbers.
 type mixed uint64
 
-func (h *mixed) add(values ...uint64) {
-	for _, v := range values {
-		*h = mixed(splitmix.Mix(uint64(*h)*splitmix.Golden + v + 1))
-	}
-}
-
-func addList[T kv.Token | kv.PageID | engine.MaskID | engine.MoveID | uint64](h *mixed, list []T) {
-	h.add(uint64(len(list)))
-	for _, v := range list {
-		h.add(uint64(v))
-	}
-}
-
-func bit(b bool) uint64 {
-	if b {
-		return 1
-	}
-	return 0
-}
-
 // sumBatch hashes a batch with all its slices.
 func sumBatch(b *engine.Batch) uint64 {
 	h := mixed(b.Seq)
@@ -123,6 +103,13 @@ func sumBatch(b *engine.Batch) uint64 {
 	return uint64(h)
 }
 
+func addList[T kv.Token | kv.PageID | engine.MaskID | engine.MoveID | uint64](h *mixed, list []T) {
+	h.add(uint64(len(list)))
+	for _, v := range list {
+		h.add(uint64(v))
+	}
+}
+
 func (h *mixed) addSampling(p *engine.SamplingParams) {
 	for _, f := range [...]float32{p.Temperature, p.TopP, p.MinP, p.RepetitionPenalty, p.PresencePenalty, p.FrequencyPenalty} {
 		h.add(uint64(math.Float32bits(f)))
@@ -131,4 +118,17 @@ func (h *mixed) addSampling(p *engine.SamplingParams) {
 	for _, b := range p.Bias {
 		h.add(uint64(b.Token), uint64(math.Float32bits(b.Bias)))
 	}
+}
+
+func (h *mixed) add(values ...uint64) {
+	for _, v := range values {
+		*h = mixed(splitmix.Mix(uint64(*h)*splitmix.Golden + v + 1))
+	}
+}
+
+func bit(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
 }

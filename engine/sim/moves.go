@@ -98,6 +98,17 @@ func (b *Backend) Moved(dst []engine.Moved) []engine.Moved {
 // Ready implements engine.Mover.
 func (b *Backend) Ready() <-chan struct{} { return b.moving.ready }
 
+// after returns the time when all pending moves of ids have ended; 0 if none of ids is pending.
+func (x *moving) after(ids []engine.MoveID) time.Duration {
+	at := time.Duration(0)
+	for _, t := range x.pending {
+		if slices.Contains(ids, t.move) {
+			at = max(at, t.end)
+		}
+	}
+	return at
+}
+
 // end records that the move of t has ended, with err. The caller removes t from pending.
 func (x *moving) end(t *ticket, err error) {
 	for _, pages := range []map[kv.PageID]engine.MoveID{x.writes, x.reads} {
@@ -114,17 +125,6 @@ func (x *moving) end(t *ticket, err error) {
 	case x.ready <- struct{}{}:
 	default:
 	}
-}
-
-// after returns the time when all pending moves of ids have ended; 0 if none of ids is pending.
-func (x *moving) after(ids []engine.MoveID) time.Duration {
-	at := time.Duration(0)
-	for _, t := range x.pending {
-		if slices.Contains(ids, t.move) {
-			at = max(at, t.end)
-		}
-	}
-	return at
 }
 
 // checkMoves returns an error if batch uses a page that a pending move writes, or writes a page

@@ -78,23 +78,17 @@ func (p *pool) begin(seq, known uint64) {
 	}
 }
 
-// page returns all slots of a page.
-func (p *pool) page(id kv.PageID) []entry {
-	lo := int(id) << p.shift
-	return p.slots[lo : lo+p.mask+1]
-}
-
-// at returns the slot of a position through a page table.
-func (p *pool) at(pages []kv.PageID, pos int) *entry {
-	return &p.slots[int(pages[pos>>p.shift])<<p.shift|pos&p.mask]
-}
-
 // poison marks the KV slots that row r wrote as written by a failed row, so that every later read
 // is detected.
 func (p *pool) poison(r *engine.Row) {
 	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
 		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posPoisoned, hash: p.seq}
 	}
+}
+
+// at returns the slot of a position through a page table.
+func (p *pool) at(pages []kv.PageID, pos int) *entry {
+	return &p.slots[int(pages[pos>>p.shift])<<p.shift|pos&p.mask]
 }
 
 // save writes page id to host, all of whose bytes it fills.
@@ -118,4 +112,10 @@ func (p *pool) load(id kv.PageID, host []byte) {
 			hash:  binary.LittleEndian.Uint64(b[8:]),
 		}
 	}
+}
+
+// page returns all slots of a page.
+func (p *pool) page(id kv.PageID) []entry {
+	lo := int(id) << p.shift
+	return p.slots[lo : lo+p.mask+1]
 }

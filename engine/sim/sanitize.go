@@ -7,34 +7,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// corrupt returns an error that wraps ErrCorrupt. It names the current batch and row, page,
-// position pos of the row's sequence, and the text of format.
-func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) error {
-	return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: %s",
-		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
-}
-
-// judge classifies an entry e that does not belong at pos. It returns nil if the row merely
-// fails: on NaN, as a model's row would, or on KV of a failed row in a batch whose outcome
-// the scheduler could not know yet. Otherwise the scheduler has mixed up pages, and judge
-// returns an error.
-func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
-	switch {
-	case e.pos == posNaN:
-		return nil
-	case e.pos == posPoisoned && e.hash > p.known:
-		return nil
-	case e.pos == posPoisoned:
-		return p.corrupt(page, pos, "reads KV that a failed row of batch %d wrote", e.hash)
-	case e.pos == posNever:
-		return p.corrupt(page, pos, "reads a slot that was never written")
-	case int(e.pos) != pos:
-		return p.corrupt(page, pos, "reads the slot of position %d (token %d)", e.pos, e.token)
-	default:
-		return p.corrupt(page, pos, "reads token %d after another prefix", e.token)
-	}
-}
-
 // prefix returns the hash of the tokens before r.Start, whose KV row r reads, and checks that KV
 // as the mode says. finite is false if the row must fail because of that KV. ran is the state of
 // the row's slot. err is not nil if the scheduler has mixed up pages.
@@ -165,4 +137,32 @@ func (p *pool) copyable(id kv.PageID, src []entry) error {
 		}
 	}
 	return nil
+}
+
+// judge classifies an entry e that does not belong at pos. It returns nil if the row merely
+// fails: on NaN, as a model's row would, or on KV of a failed row in a batch whose outcome
+// the scheduler could not know yet. Otherwise the scheduler has mixed up pages, and judge
+// returns an error.
+func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
+	switch {
+	case e.pos == posNaN:
+		return nil
+	case e.pos == posPoisoned && e.hash > p.known:
+		return nil
+	case e.pos == posPoisoned:
+		return p.corrupt(page, pos, "reads KV that a failed row of batch %d wrote", e.hash)
+	case e.pos == posNever:
+		return p.corrupt(page, pos, "reads a slot that was never written")
+	case int(e.pos) != pos:
+		return p.corrupt(page, pos, "reads the slot of position %d (token %d)", e.pos, e.token)
+	default:
+		return p.corrupt(page, pos, "reads token %d after another prefix", e.token)
+	}
+}
+
+// corrupt returns an error that wraps ErrCorrupt. It names the current batch and row, page,
+// position pos of the row's sequence, and the text of format.
+func (p *pool) corrupt(page kv.PageID, pos int, format string, args ...any) error {
+	return fmt.Errorf("%w: batch %d, row %d, position %d, page %d: %s",
+		ErrCorrupt, p.seq, p.row, pos, page, fmt.Sprintf(format, args...))
 }

@@ -70,9 +70,6 @@ func (d *device) run(b *engine.Batch, known uint64, res *engine.Result) error {
 	return nil
 }
 
-// speaks reports whether a row has an entry in Result.Out even if it does not fail.
-func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
-
 // row runs row i of b and adds its results to res. The error is the sanitizer's.
 func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	d.now = b.Rows[i]
@@ -124,6 +121,9 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	}
 	return nil
 }
+
+// speaks reports whether a row has an entry in Result.Out even if it does not fail.
+func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
 
 // advance records in ran, the state of row r's slot, that r has run, and samples if r asks for it.
 // i is the index of r in its batch, after the hash of the prefix up to the end of r.

@@ -23,26 +23,6 @@ func (r *run) arguments(a *argExprs, s *scope) *arguments {
 	return out
 }
 
-// take returns positional argument i or, if there is none, the argument called name. It returns
-// false if neither is given. With i < 0 it takes the argument only by name, with name "" only by
-// position. It fails if the argument is given both ways.
-func (a *arguments) take(i int, name string) (any, bool) {
-	if 0 <= i && i < len(a.positional) {
-		a.taken = max(a.taken, i+1)
-		if slices.Contains(a.names, name) {
-			fail("%s got %q twice", a.of, name)
-		}
-		return a.positional[i], true
-	}
-	at := slices.Index(a.names, name)
-	if at < 0 || name == "" {
-		return nil, false
-	}
-	v := a.named[at]
-	a.names, a.named = slices.Delete(a.names, at, at+1), slices.Delete(a.named, at, at+1)
-	return v, true
-}
-
 // done fails if arguments are left that the function has not taken.
 func (a *arguments) done() {
 	if len(a.positional) > a.taken {
@@ -62,14 +42,6 @@ func (a *arguments) need(i int, name string) any {
 	return v
 }
 
-// or is take with a default: it returns other if the argument is not given.
-func (a *arguments) or(i int, name string, other any) any {
-	if v, ok := a.take(i, name); ok {
-		return v
-	}
-	return other
-}
-
 // str and integer are or for text and for whole numbers. They fail for a value of another type.
 
 func (a *arguments) str(i int, name, other string) string {
@@ -78,6 +50,34 @@ func (a *arguments) str(i int, name, other string) string {
 
 func (a *arguments) integer(i int, name string, other int64) int64 {
 	return asInt(a.of, a.or(i, name, other))
+}
+
+// or is take with a default: it returns other if the argument is not given.
+func (a *arguments) or(i int, name string, other any) any {
+	if v, ok := a.take(i, name); ok {
+		return v
+	}
+	return other
+}
+
+// take returns positional argument i or, if there is none, the argument called name. It returns
+// false if neither is given. With i < 0 it takes the argument only by name, with name "" only by
+// position. It fails if the argument is given both ways.
+func (a *arguments) take(i int, name string) (any, bool) {
+	if 0 <= i && i < len(a.positional) {
+		a.taken = max(a.taken, i+1)
+		if slices.Contains(a.names, name) {
+			fail("%s got %q twice", a.of, name)
+		}
+		return a.positional[i], true
+	}
+	at := slices.Index(a.names, name)
+	if at < 0 || name == "" {
+		return nil, false
+	}
+	v := a.named[at]
+	a.names, a.named = slices.Delete(a.names, at, at+1), slices.Delete(a.named, at, at+1)
+	return v, true
 }
 
 func asString(of string, v any) string {

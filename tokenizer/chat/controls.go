@@ -189,22 +189,6 @@ func (m *marker) mark(values map[string]any) {
 	}
 }
 
-// marks returns the ascending offsets in s at which a control token begins, or at which the rest
-// of s may become one together with the text that follows s in the prompt.
-func (m *marker) marks(s string) (at []int) {
-	trimmed := strings.TrimRight(s, " \t\r\n") // many templates trim texts
-	for i := range len(s) {
-		token, part := m.controls.begins(s[i:])
-		if !part && token == "" && i < len(trimmed) && len(trimmed)-i < m.controls.longest {
-			_, part = m.controls.begins(trimmed[i:])
-		}
-		if token != "" || part {
-			at = append(at, i)
-		}
-	}
-	return at
-}
-
 // marked returns s with its marks.
 func (m *marker) marked(s string) string {
 	all := m.marks(s)
@@ -221,6 +205,22 @@ func (m *marker) marked(s string) string {
 	}
 	b.WriteString(s[from:])
 	return b.String()
+}
+
+// marks returns the ascending offsets in s at which a control token begins, or at which the rest
+// of s may become one together with the text that follows s in the prompt.
+func (m *marker) marks(s string) (at []int) {
+	trimmed := strings.TrimRight(s, " \t\r\n") // many templates trim texts
+	for i := range len(s) {
+		token, part := m.controls.begins(s[i:])
+		if !part && token == "" && i < len(trimmed) && len(trimmed)-i < m.controls.longest {
+			_, part = m.controls.begins(trimmed[i:])
+		}
+		if token != "" || part {
+			at = append(at, i)
+		}
+	}
+	return at
 }
 
 // each returns v with f applied to all texts in it, keys included. It changes lists and

@@ -155,30 +155,6 @@ func (t *testCall) eval(r *run, s *scope) any {
 
 func (a *attribute) eval(r *run, s *scope) any { return r.getAttribute(r.eval(a.of, s), a.name) }
 
-// getAttribute returns v.name: a method if the type has it, else an item.
-func (r *run) getAttribute(v any, name string) any {
-	switch v := v.(type) {
-	case undefined:
-		fail("%s, so it has no attribute %q", v.why, name)
-	case *loop:
-		return v.attribute(name)
-	case *namespace:
-		if f, ok := v.fields.get(name); ok {
-			return f
-		}
-	default:
-		if m, ok := r.methodOf(v, name); ok {
-			return m
-		}
-		if d, ok := v.(*dict); ok {
-			if f, ok := d.get(name); ok {
-				return f
-			}
-		}
-	}
-	return undefined{fmt.Sprintf("a value of type %s has no attribute %q", typeName(v), name)}
-}
-
 func (i *item) eval(r *run, s *scope) any {
 	return r.getItem(r.eval(i.of, s), r.eval(i.key, s))
 }
@@ -212,6 +188,30 @@ func (r *run) getItem(v, key any) any {
 		return r.getAttribute(v, name)
 	}
 	return undefined{fmt.Sprintf("a value of type %s has no such item", typeName(v))}
+}
+
+// getAttribute returns v.name: a method if the type has it, else an item.
+func (r *run) getAttribute(v any, name string) any {
+	switch v := v.(type) {
+	case undefined:
+		fail("%s, so it has no attribute %q", v.why, name)
+	case *loop:
+		return v.attribute(name)
+	case *namespace:
+		if f, ok := v.fields.get(name); ok {
+			return f
+		}
+	default:
+		if m, ok := r.methodOf(v, name); ok {
+			return m
+		}
+		if d, ok := v.(*dict); ok {
+			if f, ok := d.get(name); ok {
+				return f
+			}
+		}
+	}
+	return undefined{fmt.Sprintf("a value of type %s has no attribute %q", typeName(v), name)}
 }
 
 func (r *run) character(s string, n int64) any {

@@ -8,26 +8,6 @@ import (
 
 // Filters that process each item of a sequence.
 
-// pick returns a part of v: for a text attribute the attribute with the path "a.b.0", for a
-// number the item with that number, and for nil (None) v itself.
-func (r *run) pick(v, attribute any) any {
-	switch at := attribute.(type) {
-	case nil:
-		return v
-	case string:
-		r.spendText(len(at))
-		for _, part := range strings.Split(at, ".") {
-			if n, err := strconv.ParseInt(part, 10, 64); err == nil && n >= 0 {
-				v = r.getItem(v, n)
-			} else {
-				v = r.getItem(v, part)
-			}
-		}
-		return v
-	}
-	return r.getItem(v, attribute)
-}
-
 // picked returns a list with pick(item, attribute) for each item of v.
 func (r *run) picked(v, attribute any) []any {
 	items := r.copied(v)
@@ -96,16 +76,6 @@ func (r *run) selected(v any, a *arguments, byAttribute, want bool) any {
 	}
 	a.taken, a.names = len(a.positional), nil
 	return out
-}
-
-// folded returns text in lower case unless exact: Jinja ignores case in sorting and comparing
-// by default.
-func (r *run) folded(v any, exact bool) any {
-	if s, ok := v.(string); ok && !exact {
-		r.spendText(len(s))
-		return strings.ToLower(s)
-	}
-	return v
 }
 
 // sorted returns items sorted by the attribute that pick returns, in descending order with
@@ -177,4 +147,34 @@ func (r *run) extreme(v any, a *arguments, most bool) any {
 		}
 	}
 	return best
+}
+
+// pick returns a part of v: for a text attribute the attribute with the path "a.b.0", for a
+// number the item with that number, and for nil (None) v itself.
+func (r *run) pick(v, attribute any) any {
+	switch at := attribute.(type) {
+	case nil:
+		return v
+	case string:
+		r.spendText(len(at))
+		for _, part := range strings.Split(at, ".") {
+			if n, err := strconv.ParseInt(part, 10, 64); err == nil && n >= 0 {
+				v = r.getItem(v, n)
+			} else {
+				v = r.getItem(v, part)
+			}
+		}
+		return v
+	}
+	return r.getItem(v, attribute)
+}
+
+// folded returns text in lower case unless exact: Jinja ignores case in sorting and comparing
+// by default.
+func (r *run) folded(v any, exact bool) any {
+	if s, ok := v.(string); ok && !exact {
+		r.spendText(len(s))
+		return strings.ToLower(s)
+	}
+	return v
 }

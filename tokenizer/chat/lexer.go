@@ -75,21 +75,6 @@ func unifyLines(s string) string {
 	return strings.TrimSuffix(s, "\n")
 }
 
-func (l *lexer) add(kind tokenKind, text string) {
-	l.tokens = append(l.tokens, token{kind, text, l.line})
-}
-
-func (l *lexer) skip(n int) {
-	l.line += strings.Count(l.source[l.at:l.at+n], "\n")
-	l.at += n
-}
-
-func (l *lexer) fail(format string, args ...any) { bail.Out(syntaxError(l.line, format, args...)) }
-
-func syntaxError(line int, format string, args ...any) error {
-	return fmt.Errorf("%w: line %d: %s", ErrInvalid, line, fmt.Sprintf(format, args...))
-}
-
 // data reads the text up to the next tag, and that tag.
 func (l *lexer) data() {
 	rest := l.source[l.at:]
@@ -109,22 +94,6 @@ func (l *lexer) data() {
 	l.text(rest[:tag[0]], sign, l.fresh)
 	l.skip(tag[0])
 	l.tag(kind, width)
-}
-
-// text adds a token for text. What comes before a tag loses its white space at the end if the
-// tag's sign is '-'. Unless the sign is '+', it loses the blank beginning of the tag's line; fresh
-// reports that text begins a line.
-func (l *lexer) text(text string, sign byte, fresh bool) {
-	start := strings.LastIndexByte(text, '\n') + 1
-	switch {
-	case sign == '-':
-		text = strings.TrimRightFunc(text, isSpace)
-	case sign != '+' && (start > 0 || fresh) && strings.TrimFunc(text[start:], isSpace) == "":
-		text = text[:start]
-	}
-	if text != "" {
-		l.add(tokData, text)
-	}
 }
 
 func (l *lexer) tag(kind byte, width int) {
@@ -150,27 +119,6 @@ func (l *lexer) tag(kind byte, width int) {
 	}
 }
 
-// endTag skips the last n bytes of a tag and the closing mark. It also skips the white space
-// after the mark if the byte before the mark is "-", or one line break for trim_blocks, unless
-// that byte is "+" or the mark is }}.
-func (l *lexer) endTag(n int, mark string) {
-	sign := byte(0)
-	if n > 0 {
-		sign = l.source[l.at+n-1]
-	}
-	l.skip(n + len(mark))
-	before := l.at
-	switch {
-	case sign == '-':
-		l.skipSpace()
-	case sign != '+' && mark != "}}":
-		if strings.HasPrefix(l.source[l.at:], "\n") {
-			l.skip(1)
-		}
-	}
-	l.fresh = l.at > before && l.source[l.at-1] == '\n'
-}
-
 // raw reads {% raw %}...{% endraw %} as data. begin is the length of the first tag, and trim
 // reports whether it ends with -%}.
 func (l *lexer) raw(begin int, trim bool) {
@@ -191,9 +139,20 @@ func (l *lexer) raw(begin int, trim bool) {
 	l.endTag(end[4], "%}")
 }
 
-func (l *lexer) skipSpace() {
-	rest := l.source[l.at:]
-	l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
+// text adds a token for text. What comes before a tag loses its white space at the end if the
+// tag's sign is '-'. Unless the sign is '+', it loses the blank beginning of the tag's line; fresh
+// reports that text begins a line.
+func (l *lexer) text(text string, sign byte, fresh bool) {
+	start := strings.LastIndexByte(text, '\n') + 1
+	switch {
+	case sign == '-':
+		text = strings.TrimRightFunc(text, isSpace)
+	case sign != '+' && (start > 0 || fresh) && strings.TrimFunc(text[start:], isSpace) == "":
+		text = text[:start]
+	}
+	if text != "" {
+		l.add(tokData, text)
+	}
 }
 
 // maxName bounds the names in a template, in bytes: to look one up is a single step.
@@ -244,6 +203,37 @@ func (l *lexer) expression(mark string, end tokenKind) {
 	l.fail("a tag without its end %s", mark)
 }
 
+// endTag skips the last n bytes of a tag and the closing mark. It also skips the white space
+// after the mark if the byte before the mark is "-", or one line break for trim_blocks, unless
+// that byte is "+" or the mark is }}.
+func (l *lexer) endTag(n int, mark string) {
+	sign := byte(0)
+	if n > 0 {
+		sign = l.source[l.at+n-1]
+	}
+	l.skip(n + len(mark))
+	before := l.at
+	switch {
+	case sign == '-':
+		l.skipSpace()
+	case sign != '+' && mark != "}}":
+		if strings.HasPrefix(l.source[l.at:], "\n") {
+			l.skip(1)
+		}
+	}
+	l.fresh = l.at > before && l.source[l.at-1] == '\n'
+}
+
+func (l *lexer) skipSpace() {
+	rest := l.source[l.at:]
+	l.skip(len(rest) - len(strings.TrimLeftFunc(rest, isSpace)))
+}
+
+func (l *lexer) skip(n int) {
+	l.line += strings.Count(l.source[l.at:l.at+n], "\n")
+	l.at += n
+}
+
 func (l *lexer) bracket(open []byte, op string) []byte {
 	switch op {
 	case "(", "[", "{":
@@ -275,4 +265,14 @@ func (l *lexer) number(literal, rest string) string {
 	}
 	l.add(kind, strings.ReplaceAll(literal, "_", ""))
 	return literal
+}
+
+func (l *lexer) add(kind tokenKind, text string) {
+	l.tokens = append(l.tokens, token{kind, text, l.line})
+}
+
+func (l *lexer) fail(format string, args ...any) { bail.Out(syntaxError(l.line, format, args...)) }
+
+func syntaxError(line int, format string, args ...any) error {
+	return fmt.Errorf("%w: line %d: %s", ErrInvalid, line, fmt.Sprintf(format, args...))
 }

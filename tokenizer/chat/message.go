@@ -88,19 +88,6 @@ func (o *Options) variables(globals map[string]any, messages []Message, parts bo
 	return nil
 }
 
-// listed returns a list of the values of all. what names one of them in errors.
-func listed[T any](what string, all []T, value func(*T) (any, error)) (any, error) {
-	out := &list{}
-	for i := range all {
-		v, err := value(&all[i])
-		if err != nil {
-			return nil, fmt.Errorf("%s %d: %w", what, i, err)
-		}
-		out.items = append(out.items, v)
-	}
-	return out, nil
-}
-
 func decodeAll(what string, all []json.RawMessage) (any, error) {
 	if all == nil {
 		return nil, nil
@@ -143,6 +130,19 @@ func (m *Message) value(parts bool) (any, error) {
 		d.set("tool_calls", calls)
 	}
 	return d, d.addAll(m.Extra)
+}
+
+// listed returns a list of the values of all. what names one of them in errors.
+func listed[T any](what string, all []T, value func(*T) (any, error)) (any, error) {
+	out := &list{}
+	for i := range all {
+		v, err := value(&all[i])
+		if err != nil {
+			return nil, fmt.Errorf("%s %d: %w", what, i, err)
+		}
+		out.items = append(out.items, v)
+	}
+	return out, nil
 }
 
 func (p *Part) value() (any, error) {

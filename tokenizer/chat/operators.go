@@ -50,15 +50,6 @@ func (r *run) arithmetic(op string, left, right any) any {
 	return nil
 }
 
-// product returns n * k. If that is too large, it returns a negative number, for which spend and
-// spendText fail.
-func product(n int, k int64) int {
-	if n > 0 && k > math.MaxInt32*16/int64(n) {
-		return -1
-	}
-	return n * int(k)
-}
-
 func (r *run) repeated(l *list, n int64) any {
 	size := product(len(l.items), n)
 	r.spend(size)
@@ -69,24 +60,13 @@ func (r *run) repeated(l *list, n int64) any {
 	return out
 }
 
-func isInt(v any) bool {
-	switch v.(type) {
-	case int64, bool:
-		return true
+// product returns n * k. If that is too large, it returns a negative number, for which spend and
+// spendText fail.
+func product(n int, k int64) int {
+	if n > 0 && k > math.MaxInt32*16/int64(n) {
+		return -1
 	}
-	return false
-}
-
-func isNumber(v any) bool {
-	_, float := v.(float64)
-	return float || isInt(v)
-}
-
-func asFloat(v any) float64 {
-	if f, ok := v.(float64); ok {
-		return f
-	}
-	return float64(asInt("a number", v))
+	return n * int(k)
 }
 
 func integers(op string, a, b int64) any {
@@ -131,17 +111,6 @@ func integers(op string, a, b int64) any {
 	return nil
 }
 
-func multiply(a, b int64) (int64, bool) {
-	abs := func(n int64) uint64 {
-		if n < 0 {
-			return -uint64(n)
-		}
-		return uint64(n)
-	}
-	hi, lo := bits.Mul64(abs(a), abs(b))
-	return a * b, hi == 0 && lo <= math.MaxInt64
-}
-
 func power(a, b int64) any {
 	if b < 0 {
 		if a == 0 {
@@ -162,6 +131,17 @@ func power(a, b int64) any {
 		return int64(1)
 	}
 	return out
+}
+
+func multiply(a, b int64) (int64, bool) {
+	abs := func(n int64) uint64 {
+		if n < 0 {
+			return -uint64(n)
+		}
+		return uint64(n)
+	}
+	hi, lo := bits.Mul64(abs(a), abs(b))
+	return a * b, hi == 0 && lo <= math.MaxInt64
 }
 
 func floats(op string, a, b float64) any {
@@ -256,11 +236,32 @@ func sign(less, more bool) int {
 	return 0
 }
 
-func (r *run) deep(depth int) {
-	r.spend(1)
-	if depth > maxDepth {
-		fail("values nested over %d deep", maxDepth)
+// contains implements the expression "v in holder". It fails if holder is of a type that has no
+// items.
+func (r *run) contains(holder, v any) bool {
+	switch h := holder.(type) {
+	case string:
+		r.spendText(len(h))
+		return strings.Contains(h, asString("in", v))
+	case *dict:
+		if !hashable(v) {
+			fail("%s can't be a key", described(v))
+		}
+		r.spendKey(v)
+		_, ok := h.get(v)
+		return ok
+	case *list:
+		for _, item := range h.items {
+			if r.equal(item, v, 0) {
+				return true
+			}
+		}
+		return false
+	case undefined:
+		return false
 	}
+	fail("%s holds nothing", described(holder))
+	return false
 }
 
 // equal implements Python's ==. depth is the nesting of left and right in the values that are
@@ -316,30 +317,29 @@ func (r *run) equal(left, right any, depth int) bool {
 	return left == right
 }
 
-// contains implements the expression "v in holder". It fails if holder is of a type that has no
-// items.
-func (r *run) contains(holder, v any) bool {
-	switch h := holder.(type) {
-	case string:
-		r.spendText(len(h))
-		return strings.Contains(h, asString("in", v))
-	case *dict:
-		if !hashable(v) {
-			fail("%s can't be a key", described(v))
-		}
-		r.spendKey(v)
-		_, ok := h.get(v)
-		return ok
-	case *list:
-		for _, item := range h.items {
-			if r.equal(item, v, 0) {
-				return true
-			}
-		}
-		return false
-	case undefined:
-		return false
+func isNumber(v any) bool {
+	_, float := v.(float64)
+	return float || isInt(v)
+}
+
+func isInt(v any) bool {
+	switch v.(type) {
+	case int64, bool:
+		return true
 	}
-	fail("%s holds nothing", described(holder))
 	return false
+}
+
+func asFloat(v any) float64 {
+	if f, ok := v.(float64); ok {
+		return f
+	}
+	return float64(asInt("a number", v))
+}
+
+func (r *run) deep(depth int) {
+	r.spend(1)
+	if depth > maxDepth {
+		fail("values nested over %d deep", maxDepth)
+	}
 }

@@ -22,6 +22,17 @@ func (p *parser) tupleOf(one func() expr) expr {
 	return s
 }
 
+func (p *parser) items(end string) []expr {
+	var out []expr
+	for !p.skipIf(tokOperator, end) {
+		out = append(out, p.expression())
+		if !p.is(tokOperator, end) {
+			p.expect(tokOperator, ",")
+		}
+	}
+	return out
+}
+
 // expression parses a conditional expression: yes if test else no.
 func (p *parser) expression() expr {
 	before := p.depth
@@ -57,21 +68,6 @@ func (p *parser) and() expr {
 		left = &both{left, p.not()}
 	}
 	return left
-}
-
-// chain yields once for each operator of a chain: as long as the next token is of that kind and
-// one of ops. Each operator counts as one more level of nesting until the chain ends.
-func (p *parser) chain(kind tokenKind, ops ...string) func(yield func() bool) {
-	return func(yield func() bool) {
-		before := p.depth
-		defer func() { p.depth = before }()
-		for p.is(kind, ops...) {
-			p.deeper()
-			if !yield() {
-				return
-			}
-		}
-	}
 }
 
 func (p *parser) not() expr {
@@ -117,6 +113,21 @@ func (p *parser) binary(operand func() expr, ops ...string) expr {
 	return left
 }
 
+// chain yields once for each operator of a chain: as long as the next token is of that kind and
+// one of ops. Each operator counts as one more level of nesting until the chain ends.
+func (p *parser) chain(kind tokenKind, ops ...string) func(yield func() bool) {
+	return func(yield func() bool) {
+		before := p.depth
+		defer func() { p.depth = before }()
+		for p.is(kind, ops...) {
+			p.deeper()
+			if !yield() {
+				return
+			}
+		}
+	}
+}
+
 func (p *parser) unary(filtered bool) expr {
 	p.deeper()
 	defer func() { p.depth-- }()
@@ -154,6 +165,44 @@ func (p *parser) postfix(e expr, filtered bool) expr {
 			return e
 		}
 	}
+}
+
+// filter parses the name and the arguments of a filter that is applied to of. Like Jinja, it
+// accepts an unknown filter inside an if statement, because some templates test whether a filter
+// exists before they use it.
+func (p *parser) filter(of expr) *filterCall {
+	f := &filterCall{of: of, name: p.expect(tokName).text}
+	if p.library.filters[f.name] == nil && p.ifs == 0 {
+		p.unsupported("the filter %q", f.name)
+	}
+	if p.is(tokOperator, "(") {
+		f.args = p.arguments()
+	}
+	return f
+}
+
+func (p *parser) test(of expr) expr {
+	negated := p.skipIf(tokName, "not")
+	t := &testCall{of: of, name: p.expect(tokName).text}
+	if _, ok := p.library.tests[t.name]; !ok {
+		p.unsupported("the test %q", t.name)
+	}
+	switch {
+	case p.is(tokOperator, "("):
+		t.args = p.arguments()
+	case p.is(tokName, "is"):
+		p.fail("two tests in a row")
+	case p.is(tokName) && !p.is(tokName, "else", "or", "and"), p.is(tokString), p.is(tokInteger), p.is(tokFloat), p.is(tokOperator, "[", "{"):
+		arg := p.primary()
+		for p.is(tokOperator, ".", "[") {
+			arg = p.subscript(arg)
+		}
+		t.args.positional = []expr{arg}
+	}
+	if negated {
+		return &unary{"not", t}
+	}
+	return t
 }
 
 func (p *parser) subscript(e expr) expr {
@@ -209,44 +258,6 @@ func (p *parser) arguments() argExprs {
 		}
 	}
 	return a
-}
-
-// filter parses the name and the arguments of a filter that is applied to of. Like Jinja, it
-// accepts an unknown filter inside an if statement, because some templates test whether a filter
-// exists before they use it.
-func (p *parser) filter(of expr) *filterCall {
-	f := &filterCall{of: of, name: p.expect(tokName).text}
-	if p.library.filters[f.name] == nil && p.ifs == 0 {
-		p.unsupported("the filter %q", f.name)
-	}
-	if p.is(tokOperator, "(") {
-		f.args = p.arguments()
-	}
-	return f
-}
-
-func (p *parser) test(of expr) expr {
-	negated := p.skipIf(tokName, "not")
-	t := &testCall{of: of, name: p.expect(tokName).text}
-	if _, ok := p.library.tests[t.name]; !ok {
-		p.unsupported("the test %q", t.name)
-	}
-	switch {
-	case p.is(tokOperator, "("):
-		t.args = p.arguments()
-	case p.is(tokName, "is"):
-		p.fail("two tests in a row")
-	case p.is(tokName) && !p.is(tokName, "else", "or", "and"), p.is(tokString), p.is(tokInteger), p.is(tokFloat), p.is(tokOperator, "[", "{"):
-		arg := p.primary()
-		for p.is(tokOperator, ".", "[") {
-			arg = p.subscript(arg)
-		}
-		t.args.positional = []expr{arg}
-	}
-	if negated {
-		return &unary{"not", t}
-	}
-	return t
 }
 
 func (p *parser) primary() expr {
@@ -308,17 +319,6 @@ func (p *parser) parenthesis() expr {
 	e := p.tuple()
 	p.expect(tokOperator, ")")
 	return e
-}
-
-func (p *parser) items(end string) []expr {
-	var out []expr
-	for !p.skipIf(tokOperator, end) {
-		out = append(out, p.expression())
-		if !p.is(tokOperator, end) {
-			p.expect(tokOperator, ",")
-		}
-	}
-	return out
 }
 
 func (p *parser) mapping() expr {

@@ -28,56 +28,6 @@ func parse(source string, limits Limits) (p *program, err error) {
 	return &program{body, x.library, loopsOverContent(body)}, nil
 }
 
-func (p *parser) fail(format string, args ...any) {
-	bail.Out(syntaxError(p.now().line, format, args...))
-}
-
-func (p *parser) unsupported(format string, args ...any) {
-	bail.Out(fmt.Errorf("%w: line %d: %s", ErrUnsupported, p.now().line, fmt.Sprintf(format, args...)))
-}
-
-func (p *parser) now() token  { return p.tokens[p.at] }
-func (p *parser) peek() token { return p.tokens[min(p.at+1, len(p.tokens)-1)] }
-
-func (p *parser) next() token {
-	t := p.now()
-	if t.kind != tokEnd {
-		p.at++
-	}
-	return t
-}
-
-func (p *parser) is(kind tokenKind, texts ...string) bool {
-	t := p.now()
-	return t.kind == kind && (len(texts) == 0 || slices.Contains(texts, t.text))
-}
-
-func (p *parser) skipIf(kind tokenKind, text string) bool {
-	if p.is(kind, text) {
-		p.at++
-		return true
-	}
-	return false
-}
-
-func (p *parser) expect(kind tokenKind, texts ...string) token {
-	if !p.is(kind, texts...) {
-		if t := p.now(); t.kind == tokEnd {
-			p.fail("the template ends where %q is expected", texts)
-		} else {
-			p.fail("%q where %q is expected", t.text, texts)
-		}
-	}
-	return p.next()
-}
-
-// deeper bounds the recursion: every nested construct calls it.
-func (p *parser) deeper() {
-	if p.depth++; p.depth > maxDepth {
-		bail.Out(fmt.Errorf("%w: line %d: nested over %d deep", ErrLimit, p.now().line, maxDepth))
-	}
-}
-
 // statements parses up to a tag that begins with one of ends, and consumes and returns its
 // name; without ends it parses to the end of the template.
 func (p *parser) statements(ends ...string) (body []stmt, end string) {
@@ -103,12 +53,6 @@ func (p *parser) statements(ends ...string) (body []stmt, end string) {
 			return body, ""
 		}
 	}
-}
-
-// body parses from the end of a tag to a tag that begins with one of ends.
-func (p *parser) body(ends ...string) ([]stmt, string) {
-	p.expect(tokBlockEnd, "%}")
-	return p.statements(ends...)
 }
 
 func (p *parser) statement() stmt {
@@ -228,6 +172,10 @@ func (p *parser) macro() stmt {
 	return d
 }
 
+func (p *parser) unsupported(format string, args ...any) {
+	bail.Out(fmt.Errorf("%w: line %d: %s", ErrUnsupported, p.now().line, fmt.Sprintf(format, args...)))
+}
+
 func (p *parser) with() stmt {
 	w := &with{}
 	for !p.is(tokBlockEnd) {
@@ -240,6 +188,12 @@ func (p *parser) with() stmt {
 	}
 	w.body, _ = p.body("endwith")
 	return w
+}
+
+// body parses from the end of a tag to a tag that begins with one of ends.
+func (p *parser) body(ends ...string) ([]stmt, string) {
+	p.expect(tokBlockEnd, "%}")
+	return p.statements(ends...)
 }
 
 // targets parses the left side of an assignment: one target, or several with commas.
@@ -276,6 +230,52 @@ func (p *parser) oneTarget() target {
 	}
 	return to
 }
+
+// deeper bounds the recursion: every nested construct calls it.
+func (p *parser) deeper() {
+	if p.depth++; p.depth > maxDepth {
+		bail.Out(fmt.Errorf("%w: line %d: nested over %d deep", ErrLimit, p.now().line, maxDepth))
+	}
+}
+
+func (p *parser) expect(kind tokenKind, texts ...string) token {
+	if !p.is(kind, texts...) {
+		if t := p.now(); t.kind == tokEnd {
+			p.fail("the template ends where %q is expected", texts)
+		} else {
+			p.fail("%q where %q is expected", t.text, texts)
+		}
+	}
+	return p.next()
+}
+
+func (p *parser) next() token {
+	t := p.now()
+	if t.kind != tokEnd {
+		p.at++
+	}
+	return t
+}
+
+func (p *parser) fail(format string, args ...any) {
+	bail.Out(syntaxError(p.now().line, format, args...))
+}
+
+func (p *parser) skipIf(kind tokenKind, text string) bool {
+	if p.is(kind, text) {
+		p.at++
+		return true
+	}
+	return false
+}
+
+func (p *parser) is(kind tokenKind, texts ...string) bool {
+	t := p.now()
+	return t.kind == kind && (len(texts) == 0 || slices.Contains(texts, t.text))
+}
+
+func (p *parser) now() token  { return p.tokens[p.at] }
+func (p *parser) peek() token { return p.tokens[min(p.at+1, len(p.tokens)-1)] }
 
 // reserved reports whether name is a constant or an operator.
 func reserved(name string) bool {

@@ -74,45 +74,6 @@ func (p *program) render(limits Limits, o *Options, expect int, variables func(g
 	return r.out.String(), nil
 }
 
-// spend uses up n steps. It ends the rendering with ErrLimit if fewer are left, or if n is
-// negative.
-func (r *run) spend(n int) {
-	if n < 0 || n > r.steps {
-		bail.Out(fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps))
-	}
-	r.steps -= n
-	if r.charge != nil && r.charged-r.steps >= chargeSteps {
-		if err := r.charge(stepBytes * (r.charged - r.steps)); err != nil {
-			bail.Out(err)
-		}
-		r.charged = r.steps
-	}
-}
-
-// spendText uses up the steps for n bytes of text. It ends the rendering with ErrLimit if too few
-// are left or n is negative. It must be called before the text is made.
-func (r *run) spendText(n int) {
-	if n < 0 {
-		n = r.steps * 16
-	}
-	r.spend(n/16 + 1)
-}
-
-// add appends s to b. It ends the rendering with ErrLimit if b becomes longer than a prompt may be.
-func (r *run) add(b *strings.Builder, s string) {
-	r.room(b.Len(), len(s))
-	b.WriteString(s)
-}
-
-// room uses up the steps for n more bytes of a text that has some already. It ends the rendering with
-// ErrLimit if the text becomes longer than a prompt may be. It must be called before the text is made.
-func (r *run) room(some, n int) {
-	r.spendText(n)
-	if some+n > r.limits.OutputBytes {
-		bail.Out(fmt.Errorf("%w: the template makes a text of over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes))
-	}
-}
-
 // grown uses up the steps for the bytes by which out is longer than s, from which it was made.
 func (r *run) grown(s, out string) string {
 	if n := len(out) - len(s); n > 0 {
@@ -135,6 +96,30 @@ func (r *run) write(s string) {
 		bail.Out(fmt.Errorf("%w: over %d bytes", ErrTooLong, r.most))
 	}
 	r.add(r.out, s)
+}
+
+// add appends s to b. It ends the rendering with ErrLimit if b becomes longer than a prompt may be.
+func (r *run) add(b *strings.Builder, s string) {
+	r.room(b.Len(), len(s))
+	b.WriteString(s)
+}
+
+// room uses up the steps for n more bytes of a text that has some already. It ends the rendering with
+// ErrLimit if the text becomes longer than a prompt may be. It must be called before the text is made.
+func (r *run) room(some, n int) {
+	r.spendText(n)
+	if some+n > r.limits.OutputBytes {
+		bail.Out(fmt.Errorf("%w: the template makes a text of over %d bytes, which is Limits.OutputBytes", ErrLimit, r.limits.OutputBytes))
+	}
+}
+
+// spendText uses up the steps for n bytes of text. It ends the rendering with ErrLimit if too few
+// are left or n is negative. It must be called before the text is made.
+func (r *run) spendText(n int) {
+	if n < 0 {
+		n = r.steps * 16
+	}
+	r.spend(n/16 + 1)
 }
 
 // capture executes body in the scope s and returns what body writes.
@@ -160,4 +145,19 @@ func (r *run) exec(body []stmt, s *scope) signal {
 func (r *run) eval(e expr, s *scope) any {
 	r.spend(1)
 	return e.eval(r, s)
+}
+
+// spend uses up n steps. It ends the rendering with ErrLimit if fewer are left, or if n is
+// negative.
+func (r *run) spend(n int) {
+	if n < 0 || n > r.steps {
+		bail.Out(fmt.Errorf("%w: the template takes over %d steps; is it sound, or is Limits.Steps too low?", ErrLimit, r.limits.Steps))
+	}
+	r.steps -= n
+	if r.charge != nil && r.charged-r.steps >= chargeSteps {
+		if err := r.charge(stepBytes * (r.charged - r.steps)); err != nil {
+			bail.Out(err)
+		}
+		r.charged = r.steps
+	}
 }

@@ -29,14 +29,6 @@ func (r *run) split(s string, a *arguments, right bool) any {
 // of two lists.
 const partSteps = 4
 
-func listOf(parts []string) *list {
-	out := &list{}
-	for _, p := range parts {
-		out.items = append(out.items, p)
-	}
-	return out
-}
-
 func (r *run) splitBy(s, by string, most int, right bool) []string {
 	r.spend(partSteps * (1 + min(most, strings.Count(s, by))))
 	if !right {
@@ -112,4 +104,12 @@ func splitLines(r *run, s string, a *arguments) any {
 		s = s[i+n:]
 	}
 	return listOf(parts)
+}
+
+func listOf(parts []string) *list {
+	out := &list{}
+	for _, p := range parts {
+		out.items = append(out.items, p)
+	}
+	return out
 }

@@ -37,6 +37,29 @@ const dictSteps = 8
 
 func newDict() *dict { return &dict{at: map[any]int{}} }
 
+// set sets the value of key, which must be hashable.
+func (d *dict) set(key, value any) {
+	h := hashed(key)
+	if i, ok := d.at[h]; ok {
+		d.values[i] = value
+		return
+	}
+	d.at[h] = len(d.keys)
+	d.keys = append(d.keys, key)
+	d.values = append(d.values, value)
+}
+
+func (d *dict) get(key any) (any, bool) {
+	if !hashable(key) {
+		return nil, false
+	}
+	i, ok := d.at[hashed(key)]
+	if !ok {
+		return nil, false
+	}
+	return d.values[i], true
+}
+
 // hashed converts keys that are equal in Python to the same key: 1, 1.0 and True.
 func hashed(key any) any {
 	switch k := key.(type) {
@@ -60,29 +83,6 @@ func hashable(key any) bool {
 		return true
 	}
 	return false
-}
-
-// set sets the value of key, which must be hashable.
-func (d *dict) set(key, value any) {
-	h := hashed(key)
-	if i, ok := d.at[h]; ok {
-		d.values[i] = value
-		return
-	}
-	d.at[h] = len(d.keys)
-	d.keys = append(d.keys, key)
-	d.values = append(d.values, value)
-}
-
-func (d *dict) get(key any) (any, bool) {
-	if !hashable(key) {
-		return nil, false
-	}
-	i, ok := d.at[hashed(key)]
-	if !ok {
-		return nil, false
-	}
-	return d.values[i], true
 }
 
 // namespace is a value that {% set ns.x = ... %} can change.
