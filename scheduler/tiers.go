@@ -48,6 +48,7 @@ func newTiers(cfg *Config, info *engine.Info, l *room) (*tiers, error) {
 	if c.TokenGuess == 0 {
 		c.TokenGuess = info.Cost.Token
 	}
+	c.NoChanges = !cfg.Events
 	book, err := tiering.New(c)
 	if err != nil {
 		return nil, err

@@ -352,7 +352,7 @@ func (b *Book) node(x *mempool.Extent) *node {
 // for example because its parent is missing.
 func (b *Book) add(t kv.Tier, x *mempool.Extent) bool {
 	added, err := b.tiers[t].index.Add(x, b.tiers[t].SlotBytes, 0)
-	if added {
+	if added && !b.cfg.NoChanges {
 		b.changes = append(b.changes, Change{Tier: t, Key: x.Key, Stored: true})
 	}
 	return err == nil
@@ -360,10 +360,10 @@ func (b *Book) add(t kv.Tier, x *mempool.Extent) bool {
 
 // removed records that a tier's index has lost an extent.
 func (b *Book) removed(t kv.Tier, k mempool.Key) {
-	if t != kv.TierDevice {
-		b.changes = append(b.changes, Change{Tier: t, Key: k})
-	} else {
+	if t == kv.TierDevice {
 		b.Device.left(b.nodes[k])
+	} else if !b.cfg.NoChanges {
+		b.changes = append(b.changes, Change{Tier: t, Key: k})
 	}
 	b.forget(k)
 }

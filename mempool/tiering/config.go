@@ -57,6 +57,7 @@ type Config struct {
 	Lateness     float64              `default:"4" min:"1"`      // a read's deadline is this many times its expected time
 	TokenSeconds float64              `min:"0"`                  // seconds to compute a token of a prompt; 0: measure it
 	TokenGuess   float64              `min:"0"`                  // the same, used until it is measured; 0: fetch always
+	NoChanges    bool                 // the owner never calls Changes, so none are kept
 }
 
 const (

@@ -122,7 +122,9 @@ func (b *Book) Moved(now time.Duration, id MoveID, err error, took time.Duration
 	}
 	if m.Kind == Write && m.From == kv.TierDevice {
 		b.Device.Copied(id)
-		b.Device.written = append(b.Device.written, m.Extent.Key)
+		if !b.cfg.NoChanges {
+			b.Device.written = append(b.Device.written, m.Extent.Key)
+		}
 	}
 	delete(b.flights, id)
 	from := b.tiers[m.From]
