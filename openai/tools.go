@@ -82,7 +82,7 @@ func (r *reading) toolChoice(v value) {
 }
 
 // maxForcedCalls is the most calls in an output that must contain one.
-const maxForcedCalls = 16
+const maxForcedCalls = 8
 
 // checkTools sets Chat.Calls, which says how calls in the output are treated. It also sets a
 // format if tool_choice forces a call, or if response_format has a schema that an output without

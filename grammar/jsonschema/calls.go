@@ -42,6 +42,8 @@ func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
+	answer := cfg
+	cfg.Inline = true // as models are trained to write calls; small models would indent without end
 	if len(c.Tools) == 0 || c.Most < 1 {
 		return nil, fmt.Errorf("%w: %d tools and %d calls, want at least one of each", ErrSchema, len(c.Tools), c.Most)
 	}
@@ -59,7 +61,7 @@ func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 	rules[0] = seq(call, repeat(seq(lit(callGap), call), 0, c.Most-1))
 	rules[1] = seq(lit(callOpen), either(tools...), lit(callClose))
 	if c.Answer != nil {
-		own, err := Rules(c.Answer, cfg)
+		own, err := Rules(c.Answer, answer)
 		if err != nil {
 			return nil, err
 		}

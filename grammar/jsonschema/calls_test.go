@@ -35,6 +35,8 @@ func TestCalls(t *testing.T) {
 		callText("now", `{"a": 1}`):                         false,
 		callText("any", `{"a": [1]}`):                       true,
 		callText("any", `1`):                                false,
+		callText("any", `{ "a":1, "b": [1,2 ] }`):           true,
+		callText("any", "{\n\t\"a\": 1}"):                   false,
 		callText("other", `{}`):                             false,
 		one + "\n" + callText("now", "{}"):                  true,
 		one + callText("now", "{}"):                         false,

@@ -5,6 +5,7 @@ import "github.com/coppice-llm/coppice/internal/bounds"
 // Config chooses among the valid texts and bounds the cost of schemas. The zero value works.
 type Config struct {
 	Compact    bool // no white space between tokens
+	Inline     bool // a space between tokens, but no line breaks
 	AllowExtra bool // absent additionalProperties and items allow anything, as in the standard
 
 	// Most digits of a number, so that a model can't write digits without end. With 20 digits

@@ -15,10 +15,10 @@ func (b *builder) space() *grammar.Expr {
 }
 
 // gap returns the optional white space after a comma or an opening bracket and before a closing
-// one: a space, or a line break and indentation. It is nil if Compact.
+// one: a space, or a line break and indentation unless Inline. It is nil if Compact.
 func (b *builder) gap() *grammar.Expr {
-	if b.cfg.Compact {
-		return nil
+	if b.cfg.Compact || b.cfg.Inline {
+		return b.space()
 	}
 	return b.sharedRule("gap", func() *grammar.Expr {
 		indent := runes(grammar.Range{Lo: '\t', Hi: '\t'}, grammar.Range{Lo: ' ', Hi: ' '})
