@@ -1,7 +1,10 @@
 """Trains the small model that speaks: 3.6 million parameters of Llama's shape, on the text of corpus.py, on a CPU.
 
-`python3 speak.py TEXTS OUT.gguf` takes about two hours on two cores and writes a GGUF file of Q8_0. It keeps its state in OUT.state, and goes on
-from there when it is started again. It needs the packages of requirements.txt. The seed fixes the order of the text and the first weights; sums of
+    python3 tools/speak/corpus.py TEXTS
+    python3 tools/speak/speak.py TEXTS OUT.gguf
+
+It writes a GGUF file of Q8_0. It keeps its state in OUT.state, and goes on from there when it is started again; it says how long it will take. It has
+not been run to its end yet, and nothing uses its model. It needs the packages of requirements.txt. The seed fixes the order of the text and the first weights; sums of
 floats depend on the processor, so two machines end with different weights of the same quality.
 
 The model learns prose, and dialogues in which somebody asks about a word and hears a paragraph that has it. It knows nothing and reasons
@@ -15,12 +18,15 @@ import random
 import sys
 import time
 
-import gguf
-import numpy as np
-import tokenizers
-import torch
-import torch.nn.functional as F
-from torch import nn
+try:
+    import gguf
+    import numpy as np
+    import tokenizers
+    import torch
+    import torch.nn.functional as F
+    from torch import nn
+except ModuleNotFoundError as missing:
+    sys.exit(f"{missing}: pip install -r tools/speak/requirements.txt\n\n{__doc__}")
 
 SEED = 1704  # the year of the Opticks
 VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN = 3072, 256, 4, 4, 2, 64, 672
