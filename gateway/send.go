@@ -110,11 +110,7 @@ const returnPoll = 20 * time.Millisecond
 // awaitReturn waits for a moment and returns true if a lost worker that could take the request may be back by then. A worker that is only
 // too busy for probes, or was restarted, is back soon; one that has been lost for longer than lostPatience is not waited for.
 func (p *proxiedRequest) awaitReturn(ctx context.Context, left time.Duration) bool {
-	patience, now := p.g.attempts.lostPatience(), time.Now()
-	if left <= 0 || !slices.ContainsFunc(p.g.members.All(), func(m *members.Member) bool {
-		away := m.Away()
-		return !away.IsZero() && now.Sub(away) < patience && p.couldTake(m)
-	}) {
+	if left <= 0 || !p.mayReturn(time.Now().Add(-p.g.attempts.lostPatience())) {
 		return false
 	}
 	select {
@@ -125,16 +121,18 @@ func (p *proxiedRequest) awaitReturn(ctx context.Context, left time.Duration) bo
 	}
 }
 
-// couldTake reports whether m, if it were healthy, could be chosen for the request.
-func (p *proxiedRequest) couldTake(m *members.Member) bool {
-	s, ask := m.Status(), &p.buffer.ask
-	if s.Card == nil {
-		return false // it has not joined
+// mayReturn reports whether a worker that could take the request, were it healthy, has been lost after the time since.
+func (p *proxiedRequest) mayReturn(since time.Time) bool {
+	ask, all := &p.buffer.ask, p.g.members.Summary()
+	model := p.served(all)
+	for id, m := range all.ByID {
+		if m.Away().After(since) && (model == "" || slices.Contains(m.Status().Models, model)) &&
+			(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
+			!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id }) {
+			return true
+		}
 	}
-	id := kv.WorkerID(s.Card.ID())
-	return (p.served(p.g.members.Summary()) == "" || slices.Contains(s.Models, p.model)) &&
-		(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
-		!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id })
+	return false
 }
 
 // served returns the request's model if a worker lists it, else "", which means any.
