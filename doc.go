@@ -6,7 +6,8 @@
 //
 //	node, err := local.Open("path/to/model", local.Options{})
 //	defer node.Close()
-//	answer, err := node.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{})
+//	ask := coppice.ChatOptions{Request: coppice.Request{Sampling: node.Sampling}} // as the model recommends
+//	answer, err := node.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, ask)
 //	fmt.Println(answer.Text)
 //	results, err := node.Batch(ctx, []coppice.Request{{Prompt: "Once"}, {Prompt: "Once more"}})
 //	for piece, err := range node.Generate(ctx, coppice.Request{Prompt: "Once"}) { // as it comes

@@ -31,7 +31,7 @@ func Example() {
 	}
 	defer m.Close()
 	question := []chat.Message{{Role: "user", Content: "What is light?"}}
-	answer, err := m.Chat(ctx, question, coppice.ChatOptions{Request: coppice.Request{MaxTokens: 32}})
+	answer, err := m.Chat(ctx, question, coppice.ChatOptions{Request: coppice.Request{MaxTokens: 32, Sampling: m.Sampling}})
 	fmt.Println(answer.Text, err)
 	results, err := m.Batch(ctx, []coppice.Request{{Prompt: "Light is", MaxTokens: 8}, {Prompt: "Light was", MaxTokens: 8}})
 	for _, r := range results {

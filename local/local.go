@@ -3,7 +3,8 @@
 // request: the Node does. Its functions may be called from any goroutine.
 //
 //	m, err := local.Open("path/to/model", local.Options{})
-//	answer, err := m.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, coppice.ChatOptions{})
+//	ask := coppice.ChatOptions{Request: coppice.Request{Sampling: m.Sampling}}
+//	answer, err := m.Chat(ctx, []chat.Message{{Role: "user", Content: "What is light?"}}, ask)
 //	err = m.Close()
 package local
 
@@ -33,6 +34,8 @@ type Options struct {
 	KVTokens int
 	// Threads is the number of compute threads. Default: one per processor.
 	Threads int
+	// Neutral makes Model.Sampling neutral, whatever the model recommends: temperature 1 and all else off.
+	Neutral bool
 	// Node configures the scheduler and its limits. Open sets Backend, and Tokenizer, Template
 	// and EOS to those of the model.
 	Node coppice.Config
@@ -46,6 +49,10 @@ type Model struct {
 	*coppice.Node
 	// Generated reports whether the weights are random, like those of coppice make-model.
 	Generated bool
+	// Sampling is how requests should draw tokens unless they have a reason not to: as the model's authors recommend in
+	// generation_config.json or in the GGUF file, else with temperature 0.8, top-k 40, top-p 0.95 and min-p 0.05. The Node
+	// does not apply it: a coppice.Request says how it draws, and its zero value takes the most probable token.
+	Sampling engine.SamplingParams
 	// NoTemplate is the reason why the Node has no chat template; nil if it has one.
 	NoTemplate error
 }
@@ -68,6 +75,12 @@ func open(path string, o *Options) (*Model, error) {
 	} else if err != nil {
 		return nil, err
 	}
+	var says model.Defaults
+	if !o.Neutral {
+		if says, err = model.ReadDefaults(path); err != nil {
+			return nil, err
+		}
+	}
 	m, err := model.Open(path)
 	if err != nil {
 		return nil, err
@@ -78,6 +91,9 @@ func open(path string, o *Options) (*Model, error) {
 	// The backend has copied the weights, or has failed.
 	if err := errors.Join(err, m.Close()); err != nil {
 		return nil, err
+	}
+	if opened.Sampling = (engine.SamplingParams{Temperature: 1}); !o.Neutral {
+		opened.Sampling = sampling(says, cfg.Backend.Info().Capabilities)
 	}
 	if opened.Node, err = coppice.Open(cfg); err != nil {
 		return nil, errors.Join(err, cfg.Backend.Close())

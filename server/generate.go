@@ -88,12 +88,13 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 }
 
 // accept returns an error if this server can't serve a request with parameters p and this number
-// of prompts: unknown model, token outside of the vocabulary, too many outputs. It names ignored
-// parameters in a header of the answer.
+// of prompts: unknown model, token outside of the vocabulary, too many outputs. Headers of the answer name the ignored
+// parameters, and the values of those that the request leaves out.
 func (c *call) accept(p *openai.Params, prompts int) error {
 	if len(p.Ignored) > 0 {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
 	}
+	c.w.Header().Set("X-Coppice-Sampling-Defaults", c.s.fixed.sampling)
 	if err := c.s.knows(p.Model); err != nil {
 		return err
 	}

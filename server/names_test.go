@@ -63,6 +63,11 @@ func TestSamplingDefaults(t *testing.T) {
 	if got := text(b, `,"temperature":null`); got != want {
 		t.Errorf("with null %q, want %q", got, want)
 	}
+	for b, want := range map[*bed]string{neutral: "temperature=1", b: "min_p=0.01, repetition_penalty=1.3, temperature=0.7, top_k=3, top_p=0.9"} {
+		if got := b.do("POST", "/v1/completions", rest+"}").Header.Get("X-Coppice-Sampling-Defaults"); got != want {
+			t.Errorf("a header says that the defaults are %q, want %q", got, want)
+		}
+	}
 	off := `,"temperature":1,"top_k":-1,"top_p":1,"min_p":0,"repetition_penalty":1`
 	if got, want := text(b, off), text(neutral, ""); got != want {
 		t.Errorf("with fields of its own %q, want %q", got, want)

@@ -3,7 +3,11 @@ package server
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice"
@@ -62,10 +66,10 @@ func sampling(s *engine.SamplingParams) *openai.Sampling {
 	return d
 }
 
-// documented returns the sampling defaults to show in the OpenAPI document.
+// documented returns the sampling defaults by the names of the API's fields, without those that are off.
 func documented(s *engine.SamplingParams) map[string]float32 {
 	if s == nil {
-		return nil
+		s = &engine.SamplingParams{Temperature: 1}
 	}
 	all := map[string]float32{"temperature": s.Temperature}
 	for name, v := range map[string]float32{"top_p": s.TopP, "top_k": float32(s.TopK), "min_p": s.MinP, "repetition_penalty": s.RepetitionPenalty} {
@@ -74,6 +78,17 @@ func documented(s *engine.SamplingParams) map[string]float32 {
 		}
 	}
 	return all
+}
+
+// DescribeSampling returns the sampling parameters of s that are not off by the names of the API's fields:
+// "min_p=0.05, temperature=0.8".
+func DescribeSampling(s *engine.SamplingParams) string {
+	all := documented(s)
+	parts := make([]string, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		parts = append(parts, name+"="+strconv.FormatFloat(float64(all[name]), 'g', -1, 32))
+	}
+	return strings.Join(parts, ", ")
 }
 
 var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")

@@ -45,10 +45,11 @@ type Server struct {
 	door   *web.Door
 }
 
-// fixed holds answers that never change, as JSON.
+// fixed holds answers that never change, as JSON, and headers.
 type fixed struct {
 	card     []byte // nil without Config.Card
 	document []byte
+	sampling string // the sampling defaults, for a header
 }
 
 // policies are what requests are checked against.
@@ -145,6 +146,7 @@ func New(cfg Config) (*Server, error) {
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
 	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}
+	s.fixed.sampling = DescribeSampling(cfg.Sampling)
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {
 		return nil, err

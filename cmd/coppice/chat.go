@@ -27,11 +27,9 @@ type chatCmd struct {
 	Name   string `name:"model-name" placeholder:"NAME" help:"With --url: name of the model. Default: the first of /v1/models."`
 	APIKey string `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"With --url: API key, sent as a bearer token."`
 
-	System      string  `help:"System message."`
-	MaxTokens   int     `name:"max-tokens" default:"1024" min:"1" help:"Maximum number of tokens of an answer."`
-	Temperature float32 `default:"0.7" help:"0 always takes the most probable token; 1 samples from the model's distribution."`
-	TopP        float32 `name:"top-p" default:"0.95" help:"Sample among the most probable tokens that together have this probability."`
-	Seed        uint64  `default:"0" help:"Seed of the sampler: the same seed gives the same answers."`
+	System    string `help:"System message."`
+	MaxTokens int    `name:"max-tokens" default:"1024" min:"1" help:"Maximum number of tokens of an answer."`
+	samplingFlags
 }
 
 // chatCommands returns the part of the help about commands of the conversation.

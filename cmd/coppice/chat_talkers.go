@@ -13,7 +13,6 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/bench/load"
-	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/openai"
@@ -43,7 +42,7 @@ func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &localTalker{m, coppice.Request{MaxTokens: c.MaxTokens, Sampling: engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, Seed: c.Seed}}, modelName(dir) + origin}, nil
+	return &localTalker{m, coppice.Request{MaxTokens: c.MaxTokens, Sampling: c.over(m.Sampling)}, modelName(dir) + origin}, nil
 }
 
 func (t *localTalker) greeting() string { return t.name }
@@ -84,10 +83,11 @@ func (c *chatCmd) dial(ctx context.Context) (talker, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &remoteTalker{client, eventurl.Redact(c.URL), map[string]any{
-		"model": client.Model(), "max_tokens": c.MaxTokens, "temperature": c.Temperature, "top_p": c.TopP, "seed": c.Seed,
-		"stream": true, "stream_options": map[string]any{"include_usage": true},
-	}}, nil
+	fields := c.fields()
+	maps.Copy(fields, map[string]any{
+		"model": client.Model(), "max_tokens": c.MaxTokens, "stream": true, "stream_options": map[string]any{"include_usage": true},
+	})
+	return &remoteTalker{client, eventurl.Redact(c.URL), fields}, nil
 }
 
 func (t *remoteTalker) greeting() string { return t.client.Model() + " at " + t.url }

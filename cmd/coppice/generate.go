@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -18,15 +17,12 @@ import (
 type generateCmd struct {
 	nodeFlags
 	backendFlags
-	Prompt      string        `arg:"" help:"Text to continue."`
-	MaxTokens   int           `name:"max-tokens" default:"64" min:"1" help:"Maximum number of tokens to generate."`
-	Temperature float32       `default:"0" help:"0 always takes the most probable token; 1 samples from the model's distribution."`
-	TopP        float32       `name:"top-p" default:"1" help:"Sample among the most probable tokens that together have this probability."`
-	TopK        int32         `name:"top-k" default:"0" help:"Sample among this many most probable tokens. 0: all."`
-	Seed        uint64        `default:"0" help:"Seed of the sampler: the same seed gives the same text."`
-	Samples     int           `default:"1" min:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
-	Timeout     time.Duration `default:"0s" help:"Stop after this time: 500ms, 10s, 2m. 0: never."`
-	Stats       bool          `help:"Print the scheduler's figures afterwards."`
+	samplingFlags
+	Prompt    string        `arg:"" help:"Text to continue."`
+	MaxTokens int           `name:"max-tokens" default:"64" min:"1" help:"Maximum number of tokens to generate."`
+	Samples   int           `default:"1" min:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
+	Timeout   time.Duration `default:"0s" help:"Stop after this time: 500ms, 10s, 2m. 0: never."`
+	Stats     bool          `help:"Print the scheduler's figures afterwards."`
 
 	Chat   bool   `help:"Send the prompt as a user's message, through the model's chat template."`
 	System string `help:"System message of the chat; implies --chat."`
@@ -74,7 +70,7 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
-		Sampling:    engine.SamplingParams{Temperature: c.Temperature, TopP: c.TopP, TopK: c.TopK, Seed: c.Seed},
+		Sampling:    c.over(m.Sampling),
 		StopStrings: c.Stop, MinTokens: c.MinTokens, Format: coppice.Format{JSON: c.JSON, Regexp: c.Regexp},
 	}
 	if c.Schema != "" {

@@ -67,7 +67,7 @@ type serveCmd struct {
 	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
-	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters of requests that give none: model (temperature, top_p, top_k, min_p and repetition_penalty from generation_config.json or the GGUF file) or neutral (temperature 1, all else off)."`
+	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters for the fields that a request leaves out: model (temperature, top_p, top_k, min_p and repetition_penalty that generation_config.json or the GGUF file recommends; if there are none, temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) or neutral (temperature 1, all else off, as in OpenAI's API)."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
 	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
 	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time for a request."`
@@ -128,7 +128,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -221,9 +221,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	case note != "":
 		fmt.Fprintf(w, "coppice: %s\n", note)
 	}
-	if how := describeSampling(s.sampling); how != "" {
-		fmt.Fprintf(w, "coppice: the model's sampling parameters are the default: %s (--sampling-defaults neutral ignores them)\n", how)
-	}
+	fmt.Fprintf(w, "coppice: requests that say nothing else sample with %s (--sampling-defaults)\n", server.DescribeSampling(&s.sampling))
 	path := ""
 	if c.Page {
 		path = "/"

@@ -8,7 +8,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -36,7 +35,7 @@ type served struct {
 	created   time.Time
 	bundle    *bundle.Bundle // tokenizer and template for routers; nil if not a worker of a fleet
 
-	sampling      *engine.SamplingParams // defaults for requests; nil means neutral
+	sampling      engine.SamplingParams // defaults for requests
 	tokenizerInfo []byte
 }
 
@@ -81,16 +80,14 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
-		Node: coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
+		Node:    coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
+		Neutral: c.SamplingDefaults == "neutral",
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
 			backend, err := c.backend(m, s, log)
 			if err != nil {
 				return nil, err
 			}
 			info := backend.Info()
-			if s.sampling, err = defaultSampling(c.SamplingDefaults, dir, info.Capabilities); err != nil {
-				return nil, errors.Join(err, backend.Close())
-			}
 			cfg.Scheduler = c.scheduler(info)
 			plan := c.memoryFlags.apply(info.HostBytes+int64(c.KVHost), int64(c.MaxBody), log)
 			cfg.Memory, cfg.FormatBytes = coppice.NewMemory(plan.Requests), int(plan.Formats)
@@ -98,12 +95,15 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		},
 	})
 	if err != nil {
+		if _, bad := model.ReadDefaults(dir); bad != nil && c.SamplingDefaults != "neutral" {
+			err = fmt.Errorf("%w\n(--sampling-defaults neutral ignores these recommendations)", err)
+		}
 		return nil, err
 	}
 	if opened.NoTemplate != nil {
 		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(opened.NoTemplate))
 	}
-	s.node, s.generated = opened.Node, opened.Generated
+	s.node, s.generated, s.sampling = opened.Node, opened.Generated, opened.Sampling
 	return s, nil
 }
 
@@ -191,58 +191,4 @@ func tokenizerInfo(path string) ([]byte, error) {
 		}
 	}
 	return server.TokenizerInfo(files[0], string(files[1]))
-}
-
-// defaultSampling returns the sampling parameters of requests that do not give their own, for a
-// --sampling-defaults and the model at path; nil means neutral. Penalties that the backend does not
-// support are left out, as it would refuse every request.
-func defaultSampling(defaults, path string, can engine.Capabilities) (*engine.SamplingParams, error) {
-	if defaults == "neutral" {
-		return nil, nil
-	}
-	says, err := model.ReadDefaults(path)
-	if err != nil {
-		return nil, fmt.Errorf("%w\n(--sampling-defaults neutral ignores this file)", err)
-	}
-	if says == (model.Defaults{}) {
-		return nil, nil
-	}
-	p := engine.SamplingParams{Temperature: 1}
-	set := func(to *float32, v *float64) {
-		if v != nil {
-			*to = float32(*v)
-		}
-	}
-	set(&p.Temperature, says.Temperature)
-	set(&p.TopP, says.TopP)
-	set(&p.MinP, says.MinP)
-	if says.TopK != nil {
-		p.TopK = int32(*says.TopK)
-	}
-	if can.Penalties {
-		set(&p.RepetitionPenalty, says.RepetitionPenalty)
-	}
-	return &p, nil
-}
-
-// describeSampling lists the parameters that differ from neutral.
-func describeSampling(p *engine.SamplingParams) string {
-	if p == nil {
-		return ""
-	}
-	var parts []string
-	show := func(name string, v float32, neutral ...float32) {
-		for _, n := range neutral {
-			if v == n {
-				return
-			}
-		}
-		parts = append(parts, fmt.Sprintf("%s %v", name, v))
-	}
-	show("temperature", p.Temperature, 1)
-	show("top_p", p.TopP, 0, 1)
-	show("top_k", float32(p.TopK), 0)
-	show("min_p", p.MinP, 0)
-	show("repetition_penalty", p.RepetitionPenalty, 0, 1)
-	return strings.Join(parts, ", ")
 }

@@ -156,7 +156,7 @@ func (p *Sites) CheckPlace(r *http.Request) *Refusal {
 }
 
 // exposed lists the response headers that pages may read in addition to the default ones.
-const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored"
+const exposed = "X-Request-Id, Retry-After, X-Coppice-Ignored, X-Coppice-Sampling-Defaults"
 
 func (p *Sites) share(h http.Header, origin string) {
 	if p.anyOrigin {

@@ -136,10 +136,13 @@ export function tryBox(model, refused) {
   // stream asks, gives each choice to take, and returns usage and times.
   async function stream(path, body, signal, take) {
     const so = { begun: performance.now(), first: 0, last: 0, tokens: 0, usage: null };
+    const given = $("temp").value;
     const answer = await ask(path, {
       model: model(), stream: true, stream_options: { include_usage: true },
-      max_tokens: Number($("max").value) || 64, temperature: Number($("temp").value) || 0, ...body,
+      max_tokens: Number($("max").value) || 64, ...(given && { temperature: Number(given) }), ...body,
     }, signal);
+    const defaults = answer.headers.get("X-Coppice-Sampling-Defaults");
+    if (defaults) $("temp").parentElement.title = "Empty: the server's default. Defaults of this server: " + defaults;
     for await (const data of events(answer)) {
       if (data === "[DONE]") break;
       const chunk = JSON.parse(data);
