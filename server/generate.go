@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
@@ -56,7 +57,7 @@ func (c *call) chatCompletions() error {
 	}
 	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
 	if c.s.policies.thinks {
-		out.SetReasoning(answer.OpensReasoning(req.Prompt))
+		out.SetReasoning(toolcall.OpensThinking(req.Prompt))
 	}
 	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
 }

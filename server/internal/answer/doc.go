@@ -18,8 +18,7 @@
 // only property of an object is always written, even where the schema makes it optional. Clients
 // that wrap a list in an object take {} for a broken answer.
 //
-// Tool calls are recognized in the form of Hermes and Qwen models, in <tool_call> tags; other
-// forms stay text. Reasoning is recognized in <think> tags at the beginning of the output.
+// Package grammar/toolcall separates tool calls and reasoning from the text.
 //
 // Values are not safe for concurrent use.
 package answer

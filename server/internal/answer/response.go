@@ -95,14 +95,14 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	dst = append(dst, `{"index":`...)
 	dst = jsontext.AppendInt(dst, index)
 	dst = append(dst, `,"message":{"role":"assistant","content":`...)
-	out := r.newOutput()
+	out := r.newParser()
 	if out == nil {
 		dst = jsontext.AppendString(dst, string(c.text))
 	} else {
-		dst = r.message(dst, index, out.message(string(c.text)))
+		dst = r.message(dst, index, parse(out, string(c.text)))
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
-	dst = r.appendFinish(append(dst, ','), c.ending, out.called())
+	dst = r.appendFinish(append(dst, ','), c.ending, out.Calls() > 0)
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}

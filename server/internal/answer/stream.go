@@ -2,6 +2,7 @@ package answer
 
 import (
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -19,9 +20,9 @@ type Stream struct {
 // streamed is the progress of one choice.
 type streamed struct {
 	begun  bool
-	offset int     // code points of the text so far
-	out    *output // of a chat; nil if its whole text is content
-	call   int     // tool calls begun
+	offset int              // code points of the text so far
+	out    *toolcall.Parser // of a chat; nil if its whole text is content
+	call   int              // tool calls begun
 }
 
 // Stream returns a Stream for a.
@@ -92,7 +93,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	ids := s.params.ReturnTokenIDs
 	if !c.begun {
 		c.begun = true
-		c.out = s.newOutput()
+		c.out = s.newParser()
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null`...)
 		if ids {
@@ -110,7 +111,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	if p.Ending != nil {
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{},"logprobs":null,`...)
-		dst = s.appendFinish(dst, p.Ending, c.out.called())
+		dst = s.appendFinish(dst, p.Ending, c.out.Calls() > 0)
 		dst = s.end(dst)
 	}
 	return dst
@@ -145,23 +146,23 @@ func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 // events writes the events of p for a choice whose output is split into reasoning, content and
 // calls. The first event carries the ids and log-probabilities of all tokens of p.
 func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
-	all := c.out.next(p.Text, p.Ending != nil)
+	all := c.out.Next(p.Text, p.Ending != nil)
 	of := p
 	for _, e := range all {
 		dst = append(s.begin(dst, index), `,"delta":{`...)
-		switch e.kind {
-		case saidText:
-			dst = jsontext.AppendString(append(dst, `"content":`...), e.text)
-		case saidThought:
-			dst = jsontext.AppendString(append(dst, `"reasoning_content":`...), e.text)
-		case beganCall:
+		switch e.Kind {
+		case toolcall.Text:
+			dst = jsontext.AppendString(append(dst, `"content":`...), e.Text)
+		case toolcall.Thought:
+			dst = jsontext.AppendString(append(dst, `"reasoning_content":`...), e.Text)
+		case toolcall.Call:
 			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call)
-			dst = s.appendCall(append(dst, ','), index, c.call, e.text)
+			dst = s.appendCall(append(dst, ','), index, c.call, e.Text)
 			dst = append(dst, `""}}]`...)
 			c.call++
-		case gaveArguments:
+		case toolcall.Arguments:
 			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call-1)
-			dst = jsontext.AppendString(append(dst, `,"function":{"arguments":`...), e.text)
+			dst = jsontext.AppendString(append(dst, `,"function":{"arguments":`...), e.Text)
 			dst = append(dst, `}}]`...)
 		}
 		dst, of = s.delta(append(dst, '}'), of), nil

@@ -1,14 +1,12 @@
-package answer
+package toolcall
 
 import (
 	"bytes"
 	"encoding/json"
 	"strings"
-
-	"github.com/coppice-llm/coppice/openai"
 )
 
-// hermes separates tool calls from the text of an output, which may arrive in pieces of any size.
+// calls separates tool calls from the text of an output, which may arrive in pieces of any size.
 // A call is
 //
 //	<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>
@@ -16,36 +14,36 @@ import (
 // with white space between the parts; the closing tag of the last call may be missing. A malformed
 // call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
 //
-// hermes delays at most heldSpace bytes of white space and the beginning of a tag. It delays a
+// calls delays at most heldSpace bytes of white space and the beginning of a tag. It delays a
 // call until the call is complete. Each byte of a call is scanned once.
 //
 // Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
-type hermes struct {
-	// prompt gives the arguments of a call as they arrive. It is set where a grammar forces the
+type calls struct {
+	// exact gives the arguments of a call as they arrive. It is set where a grammar forces the
 	// text to be calls of the form that jsonschema.Calls describes.
-	prompt bool
-	only   bool // keep the first call, drop others
+	exact bool
+	only  bool // keep the first call, drop others
 
-	state  hermesState
-	held   string // in hermesText: white space and a possible beginning of a tag
+	state  place
+	held   string // in inText: white space and a possible beginning of a tag
 	call   []byte // after that: white space, the opening tag and all after it but arguments that were given
-	body   int    // in call: start of the object; in hermesOpen: end of the opening tag
+	body   int    // in call: start of the object; in inOpen: end of the opening tag
 	end    int    // in call: end of the object
 	json   brackets
-	calls  int    // calls begun so far
+	count  int    // calls begun so far
 	begun  bool   // the arguments of the current call are being given
 	said   []byte // bytes to give with the next event
-	events []outputEvent
+	events []Event
 }
 
-// hermesState is the position of the next byte relative to a call.
-type hermesState uint8
+// place is the position of the next byte relative to a call.
+type place uint8
 
 const (
-	hermesText  hermesState = iota
-	hermesOpen              // after <tool_call>
-	hermesBody              // inside the object
-	hermesClose             // after the object
+	inText  place = iota
+	inOpen        // after <tool_call>
+	inBody        // inside the object
+	inClose       // after the object
 )
 
 const (
@@ -56,86 +54,86 @@ const (
 // next returns the events of text, the next piece of the output. last says that the output has
 // ended: next then also returns the events of the delayed bytes. The slice is valid until the next
 // call.
-func (h *hermes) next(text string, last bool) []outputEvent {
-	h.events = h.events[:0]
+func (p *calls) next(text string, last bool) []Event {
+	p.events = p.events[:0]
 	for text != "" {
-		if h.state == hermesText {
-			text = h.plain(text)
+		if p.state == inText {
+			text = p.plain(text)
 		} else {
-			text = h.called(text)
+			text = p.called(text)
 		}
 	}
 	if last {
-		h.last()
+		p.last()
 	}
-	h.flush()
-	return h.events
+	p.flush()
+	return p.events
 }
 
 // last gives the bytes that are still delayed, once the output has ended.
-func (h *hermes) last() {
+func (p *calls) last() {
 	switch {
-	case h.prompt: // the output ended inside a call or next to one
-	case h.state == hermesClose && h.take():
-	case h.state != hermesText:
-		h.said = append(h.said, h.call...)
-	case h.calls == 0 || trimSpaceLeft(h.held) != "": // not only white space after a call
-		h.said = append(h.said, h.held...)
+	case p.exact: // the output ended inside a call or next to one
+	case p.state == inClose && p.take():
+	case p.state != inText:
+		p.said = append(p.said, p.call...)
+	case p.count == 0 || trimSpaceLeft(p.held) != "": // not only white space after a call
+		p.said = append(p.said, p.held...)
 	}
 }
 
 // flush turns the bytes in said into an event: text, or arguments.
-func (h *hermes) flush() {
-	if len(h.said) == 0 {
+func (p *calls) flush() {
+	if len(p.said) == 0 {
 		return
 	}
-	kind := saidText
-	if h.begun {
-		kind = gaveArguments
+	kind := Text
+	if p.begun {
+		kind = Arguments
 	}
-	if kind == saidText || !h.dropped() {
-		h.events = append(h.events, outputEvent{kind, string(h.said)})
+	if kind == Text || !p.dropped() {
+		p.events = append(p.events, Event{kind, string(p.said)})
 	}
-	h.said = h.said[:0]
+	p.said = p.said[:0]
 }
 
 // dropped reports whether the current call is left out.
-func (h *hermes) dropped() bool { return h.only && h.calls > 1 }
+func (p *calls) dropped() bool { return p.only && p.count > 1 }
 
 // plain reads text outside of calls, up to and including an opening tag. It returns the rest.
-func (h *hermes) plain(text string) (rest string) {
-	text = h.held + text
+func (p *calls) plain(text string) (rest string) {
+	text = p.held + text
 	tag := strings.Index(text, openTag)
 	end := tag // of the text before the tag, or before what may begin one
 	if tag < 0 {
 		end = len(text) - begins(text, openTag)
 	}
 	white := len(trimSpaceRight(text[:end]))
-	h.said = append(h.said, text[:white]...)
+	p.said = append(p.said, text[:white]...)
 	if tag < 0 {
-		h.held = text[white:]
+		p.held = text[white:]
 		return ""
 	}
 	tag += len(openTag)
-	h.call = append(h.call[:0], text[white:tag]...)
-	h.held, h.state, h.body, h.json = "", hermesOpen, len(h.call), brackets{}
+	p.call = append(p.call[:0], text[white:tag]...)
+	p.held, p.state, p.body, p.json = "", inOpen, len(p.call), brackets{}
 	return text[tag:]
 }
 
 // called reads text after an opening tag, up to the end of the call. It returns the rest. A
 // malformed call is given as text; the rest then begins with the byte that breaks the call.
-func (h *hermes) called(text string) (rest string) {
+func (p *calls) called(text string) (rest string) {
 	for i := range len(text) {
-		switch ok := h.step(text[i]); {
-		case !ok && h.begun: // events already given can't be taken back
-			h.flush()
-			h.begun, h.state = false, hermesText
+		switch ok := p.step(text[i]); {
+		case !ok && p.begun: // events already given can't be taken back
+			p.flush()
+			p.begun, p.state = false, inText
 			return text[i:]
 		case !ok:
-			h.said = append(h.said, h.call...)
-			h.state = hermesText
+			p.said = append(p.said, p.call...)
+			p.state = inText
 			return text[i:]
-		case h.state == hermesText:
+		case p.state == inText:
 			return text[i+1:]
 		}
 	}
@@ -144,86 +142,86 @@ func (h *hermes) called(text string) (rest string) {
 
 // step reads a byte after an opening tag. It returns false if the byte breaks the call, and leaves
 // the byte out of it.
-func (h *hermes) step(c byte) bool {
-	switch h.state {
-	case hermesOpen:
-		begun, ok := h.expect(c, h.body, "{")
+func (p *calls) step(c byte) bool {
+	switch p.state {
+	case inOpen:
+		begun, ok := p.expect(c, p.body, "{")
 		if begun {
-			h.body, h.state = len(h.call)-1, hermesBody
-			h.json.step(c)
+			p.body, p.state = len(p.call)-1, inBody
+			p.json.step(c)
 		}
 		return ok
-	case hermesBody:
-		return h.within(c)
+	case inBody:
+		return p.within(c)
 	}
-	ended, ok := h.expect(c, h.end, closeTag)
+	ended, ok := p.expect(c, p.end, closeTag)
 	if !ended {
 		return ok
 	}
-	if !h.begun && !h.take() {
-		h.call = h.call[:len(h.call)-1]
+	if !p.begun && !p.take() {
+		p.call = p.call[:len(p.call)-1]
 		return false
 	}
-	h.flush()
-	h.begun, h.state = false, hermesText
+	p.flush()
+	p.begun, p.state = false, inText
 	return true
 }
 
 // expect reads a byte of white space or of the text want after it; both begin at from in call. done
 // reports that want is complete; ok is false if the byte is neither.
-func (h *hermes) expect(c byte, from int, want string) (done, ok bool) {
-	all := append(h.call[from:], c)
+func (p *calls) expect(c byte, from int, want string) (done, ok bool) {
+	all := append(p.call[from:], c)
 	seen := bytes.TrimLeft(all, spaces)
 	if len(all)-len(seen) > heldSpace || !strings.HasPrefix(want, string(seen)) {
 		return false, false
 	}
-	h.call = append(h.call, c)
+	p.call = append(p.call, c)
 	return string(seen) == want, true
 }
 
 // within reads a byte of the call's object.
-func (h *hermes) within(c byte) bool {
-	before := h.json.depth
-	if !h.json.step(c) {
+func (p *calls) within(c byte) bool {
+	before := p.json.depth
+	if !p.json.step(c) {
 		return false
 	}
 	switch {
-	case !h.begun:
-		h.call = append(h.call, c)
-		if h.prompt && h.json.depth == 2 && c == '{' {
-			h.begin()
+	case !p.begun:
+		p.call = append(p.call, c)
+		if p.exact && p.json.depth == 2 && c == '{' {
+			p.begin()
 		}
-	case max(before, h.json.depth) > 1: // not a bracket of the call's object
-		h.said = append(h.said, c)
+	case max(before, p.json.depth) > 1: // not a bracket of the call's object
+		p.said = append(p.said, c)
 	}
-	if h.json.depth == 0 {
-		h.end, h.state = len(h.call), hermesClose
+	if p.json.depth == 0 {
+		p.end, p.state = len(p.call), inClose
 	}
 	return true
 }
 
 // begin starts giving the arguments, if the text before them has exactly the forced form.
-func (h *hermes) begin() {
+func (p *calls) begin() {
 	const before, between = `{"name": `, `, "arguments": {`
-	name, ok := strings.CutPrefix(string(h.call[h.body:]), before)
+	name, ok := strings.CutPrefix(string(p.call[p.body:]), before)
 	name, end := strings.CutSuffix(name, between)
 	if !ok || !end || json.Unmarshal([]byte(name), &name) != nil {
 		return
 	}
-	h.flush()
-	if h.calls++; !h.dropped() {
-		h.events = append(h.events, outputEvent{beganCall, name})
+	p.flush()
+	if p.count++; !p.dropped() {
+		p.events = append(p.events, Event{Call, name})
 	}
-	h.begun = true
-	h.said = append(h.said, '{')
+	p.begun = true
+	p.said = append(p.said, '{')
 }
 
 // take appends the events of a complete call. It returns false, and appends nothing, if the object
 // is not a call.
-func (h *hermes) take() bool {
+func (p *calls) take() bool {
 	var all map[string]json.RawMessage
 	var name string
-	if json.Unmarshal(h.call[h.body:h.end], &all) != nil || json.Unmarshal(all["name"], &name) != nil || name == "" {
+	if json.Unmarshal(p.call[p.body:p.end], &all) != nil || json.Unmarshal(all["name"], &name) != nil || name == "" {
 		return false
 	}
 	arguments := "{}"
@@ -236,9 +234,9 @@ func (h *hermes) take() bool {
 			return false
 		}
 	}
-	h.flush()
-	if h.calls++; !h.dropped() {
-		h.events = append(h.events, outputEvent{beganCall, name}, outputEvent{gaveArguments, arguments})
+	p.flush()
+	if p.count++; !p.dropped() {
+		p.events = append(p.events, Event{Call, name}, Event{Arguments, arguments})
 	}
 	return true
 }
@@ -264,7 +262,7 @@ func (b *brackets) step(c byte) bool {
 		b.quoted = true
 	case c == '{' || c == '[':
 		b.depth++
-		return b.depth <= openai.MaxDepth
+		return b.depth <= maxDepth
 	case c == '}' || c == ']':
 		b.depth--
 	default:
@@ -272,3 +270,6 @@ func (b *brackets) step(c byte) bool {
 	}
 	return true
 }
+
+// maxDepth bounds the nesting of arguments.
+const maxDepth = 64

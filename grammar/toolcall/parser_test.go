@@ -1,4 +1,4 @@
-package answer
+package toolcall
 
 import (
 	"encoding/json"
@@ -7,30 +7,28 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // split returns the events of a text that arrives in pieces. cuts has the sizes of the pieces.
 // Adjacent events of one kind are joined.
-func split(o *output, text string, cuts []byte) (all []outputEvent) {
+func split(o *Parser, text string, cuts []byte) (all []Event) {
 	for last := false; !last; {
 		n := len(text)
 		if len(cuts) > 0 {
 			n, cuts = min(n, int(cuts[0])%24), cuts[1:]
 		}
 		last = n == len(text)
-		all = join(all, o.next(text[:n], last))
+		all = join(all, o.Next(text[:n], last))
 		text = text[n:]
 	}
 	return all
 }
 
 // join appends the events in more to all. Adjacent events of one kind are joined.
-func join(all, more []outputEvent) []outputEvent {
+func join(all, more []Event) []Event {
 	for _, e := range more {
-		if k := len(all) - 1; k >= 0 && all[k].kind == e.kind && e.kind != beganCall {
-			all[k].text += e.text
+		if k := len(all) - 1; k >= 0 && all[k].Kind == e.Kind && e.Kind != Call {
+			all[k].Text += e.Text
 		} else {
 			all = append(all, e)
 		}
@@ -38,26 +36,20 @@ func join(all, more []outputEvent) []outputEvent {
 	return all
 }
 
-// outputs returns one output per way to read a text.
-func outputs() []*output {
-	var all []*output
-	for _, mode := range []openai.Calls{openai.NoCalls, openai.AnyCalls, openai.OneCall, openai.ForcedCalls} {
-		for _, reasoning := range []bool{true, false} {
-			for _, opened := range []bool{true, false} {
-				a := &Answer{calls: mode}
-				if reasoning {
-					a.SetReasoning(opened)
-				}
-				if o := a.newOutput(); o != nil {
-					all = append(all, o)
-				}
-			}
-		}
+// parsers returns one Parser per way to read a text.
+func parsers() []*Parser {
+	var all []*Parser
+	for _, o := range []Options{{}, {Form: Hermes}, {Form: Hermes, One: true}, {Form: Hermes, Exact: true}} {
+		all = append(all, NewParser(o))
+		o.Reasoning = true
+		all = append(all, NewParser(o))
+		o.Opened = true
+		all = append(all, NewParser(o))
 	}
 	return all
 }
 
-var hermesTexts = []string{
+var outputTexts = []string{
 	"plain text, with <b>tags</b> and  spaces ",
 	"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}}\n</tool_call>",
 	"See:\n\n<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call> \n <tool_call>{\"name\": \"g\"}</tool_call>\n.",
@@ -73,11 +65,11 @@ var hermesTexts = []string{
 // TestHermes covers valid, broken and truncated calls.
 func TestHermes(t *testing.T) {
 	var b strings.Builder
-	for _, text := range hermesTexts[:12] {
-		o := &output{calls: &hermes{}}
+	for _, text := range outputTexts[:12] {
+		o := &Parser{calls: &calls{}}
 		fmt.Fprintf(&b, "%q\n", text)
 		for _, e := range split(o, text, nil) {
-			fmt.Fprintf(&b, "  %s %q\n", []string{"text", "thought", "call", "arguments"}[e.kind], e.text)
+			fmt.Fprintf(&b, "  %s %q\n", []string{"text", "thought", "call", "arguments"}[e.Kind], e.Text)
 		}
 	}
 	const want = `"plain text, with <b>tags</b> and  spaces "
@@ -123,24 +115,33 @@ func TestHermes(t *testing.T) {
 // FuzzOutput: a text gives the same however it is split, and nothing of it is lost but
 // what belongs to calls and reasoning.
 func FuzzOutput(f *testing.F) {
-	for i, text := range hermesTexts {
+	for i, text := range outputTexts {
 		f.Add(text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
 		f.Add(text, []byte(strings.Repeat("\x01", len(text))))
 	}
 	f.Fuzz(func(t *testing.T, text string, cuts []byte) {
-		whole, parts, rest := outputs(), outputs(), outputs()
+		whole, parts, rest := parsers(), parsers(), parsers()
 		for i := range whole {
 			want := split(whole[i], text, nil)
 			if got := split(parts[i], text, cuts); !slices.Equal(got, want) {
 				t.Errorf("%q in pieces of %v: %q, whole %q", text, cuts, got, want)
 			}
-			said := rest[i].message(text)
-			if calls := rest[i].calls; len(said.calls) == 0 && len(said.reasoning) == 0 && calls != nil && calls.calls == 0 && rest[i].think == nil && !calls.prompt && string(said.content) != text {
-				t.Errorf("%q calls nothing, and %q is left of it", text, said.content)
+			p := rest[i]
+			said, called := "", []string(nil)
+			for _, e := range join(nil, p.Next(text, true)) {
+				switch e.Kind {
+				case Text:
+					said += e.Text
+				case Arguments:
+					called = append(called, e.Text)
+				}
 			}
-			for _, call := range said.calls {
-				if text := strings.TrimLeft(string(call.arguments), spaces); (!json.Valid(call.arguments) || text[0] != '{') && !rest[i].calls.prompt {
-					t.Errorf("%q: arguments %q are no object", text, call.arguments)
+			if p.Calls() == 0 && p.think == nil && (p.calls == nil || !p.calls.exact) && said != text {
+				t.Errorf("%q calls nothing, and %q is left of it", text, said)
+			}
+			for _, arguments := range called {
+				if trimmed := strings.TrimLeft(arguments, spaces); (!json.Valid([]byte(arguments)) || trimmed[0] != '{') && !p.calls.exact {
+					t.Errorf("%q: arguments %q are no object", text, arguments)
 				}
 			}
 		}
@@ -148,7 +149,7 @@ func FuzzOutput(f *testing.F) {
 }
 
 // again returns a copy of o, which must not have read any text yet.
-func (o *output) again() *output {
+func (o *Parser) again() *Parser {
 	twin := *o
 	if o.calls != nil {
 		calls := *o.calls
@@ -164,15 +165,15 @@ func (o *output) again() *output {
 // TestEverySplit: a text cut into three pieces at any positions gives the same events as the
 // whole.
 func TestEverySplit(t *testing.T) {
-	for _, text := range hermesTexts {
-		for k, unread := range outputs() {
+	for _, text := range outputTexts {
+		for k, unread := range parsers() {
 			want := split(unread.again(), text, nil)
 			for i := range len(text) + 1 {
 				for j := i; j <= len(text); j++ {
 					o := unread.again()
-					var got []outputEvent
+					var got []Event
 					for n, piece := range []string{text[:i], text[i:j], text[j:]} {
-						got = join(got, o.next(piece, n == 2))
+						got = join(got, o.Next(piece, n == 2))
 					}
 					if !slices.Equal(got, want) {
 						t.Fatalf("way %d: %q, %q, %q: %q, whole %q", k, text[:i], text[i:j], text[j:], got, want)
@@ -187,16 +188,16 @@ func TestEverySplit(t *testing.T) {
 func TestHeldBack(t *testing.T) {
 	for _, text := range []string{strings.Repeat("a <tool_cal ", 100), strings.Repeat(" \n", 500), strings.Repeat("<tool_call> x ", 100),
 		strings.Repeat("<", 500), "<tool_call>" + strings.Repeat(" ", 500), strings.Repeat(`<tool_call>{"a":"<tool_call>{"`, 50)} {
-		for i, o := range outputs() {
+		for i, o := range parsers() {
 			given := 0
 			for j := range len(text) {
-				for _, e := range o.next(text[j:j+1], false) {
-					given += len(e.text)
+				for _, e := range o.Next(text[j:j+1], false) {
+					given += len(e.Text)
 				}
-				if o.calls != nil && o.calls.state >= hermesBody || o.think != nil && o.think.inside {
+				if o.calls != nil && o.calls.state >= inBody || o.think != nil && o.think.inside {
 					continue
 				}
-				if held := j + 1 - given; held > 64 && !o.called() && (o.think == nil || o.think.done && !o.think.begun) {
+				if held := j + 1 - given; held > 64 && o.Calls() == 0 && (o.think == nil || o.think.done && !o.think.begun) {
 					t.Fatalf("way %d: %d bytes of %.40q are held back", i, held, text)
 				}
 			}
@@ -210,20 +211,20 @@ func TestHostileTags(t *testing.T) {
 	const size = 1 << 20
 	for _, unit := range []string{"<tool_call>", `<tool_call>{"a":"`, `<tool_call>{"name":"f"}`, "<tool_call>{", " ", `<tool_call>{"name":"f","arguments":{}}</tool_call>`, "<think>", "</think", "<think> "} {
 		text := strings.Repeat(unit, size/len(unit))
-		for _, o := range []*output{{calls: &hermes{}}, {calls: &hermes{prompt: true}, think: &thinking{}}, {think: &thinking{inside: true}}} {
+		for _, o := range []*Parser{{calls: &calls{}}, {calls: &calls{exact: true}, think: &thinking{}}, {think: &thinking{inside: true}}} {
 			steps := 0
 			for i := range len(text) {
-				o.next(text[i:i+1], false)
+				o.Next(text[i:i+1], false)
 				if o.think != nil {
 					steps = max(steps, len(o.think.held))
 				}
 			}
-			o.next("", true)
+			o.Next("", true)
 			if steps > 64 {
 				t.Errorf("%q: %d bytes are looked at again with each piece", unit, steps)
 			}
 		}
-		for i := range outputs() {
+		for i := range parsers() {
 			quarter, whole := allocated(i, text[:size/16]), allocated(i, text[:size/4])
 			if whole > 6*quarter+1<<18 {
 				t.Errorf("way %d, %q: a quarter of a megabyte takes %d bytes of memory, a quarter of that %d", i, unit, whole, quarter)
@@ -232,15 +233,15 @@ func TestHostileTags(t *testing.T) {
 	}
 }
 
-// allocated returns the bytes allocated while one of outputs(), selected by its index way, reads a
+// allocated returns the bytes allocated while one of parsers(), selected by its index way, reads a
 // text in pieces of seven bytes.
 func allocated(way int, text string) uint64 {
-	o := outputs()[way]
+	o := parsers()[way]
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for len(text) > 0 {
 		n := min(7, len(text))
-		o.next(text[:n], n == len(text))
+		o.Next(text[:n], n == len(text))
 		text = text[n:]
 	}
 	runtime.ReadMemStats(&after)
