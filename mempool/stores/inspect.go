@@ -8,7 +8,6 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
@@ -129,14 +128,13 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 			return
 		}
 		f := d.Identity.Format(d.sealer)
-		pattern, step := filepath.Join(d.Path, "slots-*"), int64(f.SlotBytes())
+		pattern, step := "slots-*", int64(f.SlotBytes())
 		if d.Kind == Shared {
-			pattern, step = filepath.Join(d.Path, "[0-9a-f][0-9a-f]", "*.kvx"), 0
+			pattern, step = "[0-9a-f][0-9a-f]/*.kvx", 0
 		}
-		paths, _ := filepath.Glob(pattern)
-		slices.Sort(paths)
-		for _, path := range paths {
-			if !d.file(path, step, payload, yield) {
+		names, _ := fs.Glob(os.DirFS(d.Path), pattern) // not filepath.Glob: d.Path may have characters of patterns
+		for _, name := range names {
+			if !d.file(filepath.Join(d.Path, filepath.FromSlash(name)), step, payload, yield) {
 				return
 			}
 		}

@@ -42,13 +42,11 @@ type Bundle struct {
 // Read makes the bundle of the model directory dir. It fails if there is no tokenizer.json.
 func Read(dir string) (*Bundle, error) {
 	names := slices.Clone(files)
-	more, err := filepath.Glob(filepath.Join(dir, templates, "*.jinja"))
+	more, err := fs.Glob(os.DirFS(dir), path.Join(templates, "*.jinja")) // not filepath.Glob: dir may have characters of patterns
 	if err != nil {
 		return nil, fmt.Errorf("bundle: %w", err)
 	}
-	for _, p := range more {
-		names = append(names, path.Join(templates, filepath.Base(p)))
-	}
+	names = append(names, more...)
 	contents := map[string][]byte{}
 	for _, name := range names {
 		data, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))

@@ -26,7 +26,7 @@ func write(t *testing.T, dir string, files map[string]string) {
 }
 
 func TestThereAndBack(t *testing.T) {
-	from, to := t.TempDir(), t.TempDir()
+	from, to := filepath.Join(t.TempDir(), "model [a-z]*?"), t.TempDir() // the name has the special characters of patterns
 	want := map[string]string{"tokenizer.json": "{}", "chat_template.jinja": "{{ x }}", "additional_chat_templates/rag.jinja": "y"}
 	write(t, from, want)
 	write(t, from, map[string]string{"model.safetensors": "weights", "tokenizer.json.bak": "no"})
