@@ -36,7 +36,7 @@ import "github.com/coppice-llm/coppice/actors"
 //		// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
 //		Memory *Memory
 //		// EventRing is the number of cache events kept for late readers. Default: 65536.
-//		EventRing int `default:"1<<16" min:"1"`
+//		EventRing int `default:"1<<16" min:"1" max:"1<<30"`
 //		// Tiers hold KV evicted from the device. Default: none; evicted KV is dropped.
 //		Tiers Tiers
 //		// Pool is a page pool shared with other Nodes of this process whose backends keep their KV

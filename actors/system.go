@@ -88,10 +88,10 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 		cfg: cfg, log: cfg.Log, started: time.Now(), tiers: tiers,
 		ending: make(chan struct{}), ended: make(chan struct{}),
 	}
-	if err := tiers.begin(s, core); err != nil {
+	s.events, err = eventlog.New(eventlog.Config{KeepEvents: cfg.EventRing}, s.dump)
+	if err := errors.Join(err, tiers.begin(s, core)); err != nil {
 		return nil, errors.Join(err, tiers.abandon())
 	}
-	s.events = eventlog.New(eventlog.Config{KeepEvents: cfg.EventRing}, s.dump)
 	s.door = newDoor(s)
 	// Spawn receivers before senders, so that every sender finds its receiver's address.
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })

@@ -254,6 +254,9 @@ func TestStartRefusesConfig(t *testing.T) {
 			t.Errorf("error %v does not name %s", err, field)
 		}
 	}
+	if _, err := Start(Config{Backend: b, EventRing: 1<<30 + 1}); err == nil || !strings.Contains(err.Error(), "EventRing is 1073741825, want 1 to 1073741824") {
+		t.Errorf("error %v does not say what EventRing may be", err)
+	}
 	if _, err := Start(Config{Backend: b, Scheduler: scheduler.Config{StepTokens: -5}}); err == nil || !strings.Contains(err.Error(), "StepTokens is -5") {
 		t.Errorf("error %v does not name StepTokens", err)
 	}

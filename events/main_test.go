@@ -324,13 +324,16 @@ func mustPublisher(t testing.TB, cfg PublisherConfig, lc eventlog.Config, tree *
 		cfg.Heartbeat = -1
 	}
 	v := &voice{tree: tree}
-	v.log = eventlog.New(lc, func(context.Context) ([]kv.Event, uint64, error) {
+	var err error
+	v.log, err = eventlog.New(lc, func(context.Context) ([]kv.Event, uint64, error) {
 		v.mu.Lock()
 		defer v.mu.Unlock()
 		_, next := v.log.Kept()
 		return tree.dump(), next, nil
 	})
-	var err error
+	if err != nil {
+		t.Fatal(err)
+	}
 	if v.Publisher, err = NewPublisher(cfg, v.log, transports...); err != nil {
 		t.Fatal(err)
 	}

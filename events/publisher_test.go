@@ -211,11 +211,14 @@ func TestPublisherEndsByATimeout(t *testing.T) {
 func TestSnapshotsAreShared(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began, free, dumps := 0, make(chan struct{}), atomic.Int64{}
-		log := eventlog.New(eventlog.Config{}, func(context.Context) ([]kv.Event, uint64, error) {
+		log, err := eventlog.New(eventlog.Config{}, func(context.Context) ([]kv.Event, uint64, error) {
 			began++
 			<-free
 			return nil, uint64(dumps.Add(1)), nil
 		})
+		if err != nil {
+			t.Fatal(err)
+		}
 		p, err := NewPublisher(PublisherConfig{Heartbeat: -1}, log)
 		if err != nil {
 			t.Fatal(err)
@@ -274,7 +277,11 @@ func TestSaltLikeAdapter(t *testing.T) {
 
 func TestPublisherRefuses(t *testing.T) {
 	tap, broken := newTap(), errors.New("no such port")
-	if _, err := NewPublisher(PublisherConfig{}, eventlog.New(eventlog.Config{}, nil), failing{tap, broken}); !errors.Is(err, broken) || !tap.closed {
+	log, err := eventlog.New(eventlog.Config{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewPublisher(PublisherConfig{}, log, failing{tap, broken}); !errors.Is(err, broken) || !tap.closed {
 		t.Errorf("%v", err)
 	}
 }

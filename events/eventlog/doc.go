@@ -2,7 +2,7 @@
 // lets readers wait for more. It never sends them anywhere: a publisher of package events reads them. One goroutine
 // appends; all else may be called from any.
 //
-//	log := eventlog.New(eventlog.Config{}, dump)
+//	log, err := eventlog.New(eventlog.Config{}, dump)
 //	log.Append(changes)
 //	batches, err := log.Read(ctx, 0) // from batch 0 on
 package eventlog

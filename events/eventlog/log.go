@@ -37,6 +37,9 @@ type Config struct {
 // BatchBlocks.
 func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 
+// Validate reports every field that is out of bounds. It expects defaults to be filled in.
+func (c Config) Validate() error { return bounds.Check("eventlog", c) }
+
 // Dump returns Stored events for all blocks of a cache, parents first. next is the number of the
 // first batch whose changes are not in them. Block.Local may be 0.
 type Dump func(context.Context) (stored []kv.Event, next uint64, err error)
@@ -59,9 +62,13 @@ type Log struct {
 	ended   error
 }
 
-// New returns an empty log of the cache that dump reads. cfg must be valid.
-func New(cfg Config, dump Dump) *Log {
-	return &Log{cfg: cfg.WithDefaults(), dump: dump}
+// New returns an empty log of the cache that dump reads. Errors are those of Validate.
+func New(cfg Config, dump Dump) (*Log, error) {
+	cfg = cfg.WithDefaults()
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	return &Log{cfg: cfg, dump: dump}, nil
 }
 
 // Append adds the events of one step as one or more batches and wakes readers. The log owns the

@@ -9,6 +9,29 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// open returns an empty log.
+func open(t *testing.T, cfg Config) *Log {
+	t.Helper()
+	l, err := New(cfg, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+// TestRefusesConfig checks that New refuses sizes that no log can have, and says which it can: a batch
+// of less than one event would never end.
+func TestRefusesConfig(t *testing.T) {
+	_, err := New(Config{KeepEvents: -1, KeepBytes: -1, BatchEvents: -1, BatchBlocks: -1}, nil)
+	const want = `eventlog: KeepEvents is -1, want 1 to 1073741824
+eventlog: KeepBytes is -1, want 1 to 1099511627776
+eventlog: BatchEvents is -1, want 1 to 16384
+eventlog: BatchBlocks is -1, want 0 to 262144`
+	if err == nil || err.Error() != want {
+		t.Errorf("the error is %v, want %s", err, want)
+	}
+}
+
 // stored returns a Stored event of one block for each number.
 func stored(numbers ...kv.Token) kv.Event {
 	ev := kv.Event{Kind: kv.Stored}
@@ -47,7 +70,7 @@ func numbers(t *testing.T, l *Log, from uint64) (seqs []uint64) {
 }
 
 func TestLogKeepsTheLast(t *testing.T) {
-	l := New(Config{KeepEvents: 10}, nil)
+	l := open(t, Config{KeepEvents: 10})
 	for n := range kv.Token(7) {
 		l.Append([]kv.Event{stored(2 * n), stored(2*n + 1)})
 	}
@@ -69,7 +92,7 @@ func TestLogKeepsTheLast(t *testing.T) {
 	if first, next := l.Kept(); first != 8 || next != 9 {
 		t.Errorf("kept are [%d, %d)", first, next)
 	}
-	small := New(Config{KeepBytes: 1000}, nil)
+	small := open(t, Config{KeepBytes: 1000})
 	for range 9 {
 		small.Append([]kv.Event{stored(1)})
 	}
@@ -80,7 +103,7 @@ func TestLogKeepsTheLast(t *testing.T) {
 
 // TestLogEnds: a batch or the end of the log wakes a waiting reader.
 func TestLogEnds(t *testing.T) {
-	l := New(Config{}, nil)
+	l := open(t, Config{})
 	read := make(chan error)
 	go func() {
 		_, err := l.Read(context.Background(), 0)

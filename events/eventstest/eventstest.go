@@ -151,8 +151,10 @@ type held struct {
 // NewPublisher starts a Publisher of an empty cache.
 func NewPublisher(cfg events.PublisherConfig, transports ...events.Transport) (*Publisher, error) {
 	p := &Publisher{at: map[kv.BlockHash]*held{}}
-	p.log = eventlog.New(eventlog.Config{}, p.dump)
 	var err error
+	if p.log, err = eventlog.New(eventlog.Config{}, p.dump); err != nil {
+		return nil, err
+	}
 	p.Publisher, err = events.NewPublisher(cfg, p.log, transports...)
 	return p, err
 }
