@@ -122,8 +122,8 @@ func (c *client) nc() *nats.Conn { return c.conn.Load() }
 
 // open opens the connection by connect, which must pass the given option on, and subscribes. A
 // server may end a connection permanently, for example for a message that exceeds its limit. Then
-// open opens another one, and waits for retry before each attempt. The error is that of the first
-// connect or subscribe.
+// open opens another one; it waits before each attempt as pauses do. The error is that of the
+// first connect or subscribe.
 func (c *client) open(retry time.Duration, connect func(nats.Option) (*nats.Conn, error), subscribe func(*nats.Conn) error) error {
 	ended := make(chan struct{}, 1)
 	again := func() error {
@@ -142,23 +142,41 @@ func (c *client) open(retry time.Duration, connect func(nats.Option) (*nats.Conn
 		return err
 	}
 	c.wait.Go(func() {
+		p := pauses{first: retry}
 		for {
 			select {
 			case <-ended:
 			case <-c.ctx.Done():
 				return
 			}
-			select {
-			case <-time.After(retry):
-			case <-c.ctx.Done():
+			p.pause(c.ctx)
+			switch {
+			case c.ctx.Err() != nil:
 				return
-			}
-			if c.nc().IsClosed() && again() != nil { // not closed: an earlier one has ended
+			case !c.nc().IsClosed(): // an earlier one has ended
+			case again() != nil:
 				signal(ended)
+			default:
+				p.last = 0
 			}
 		}
 	})
 	return nil
+}
+
+// maxRetry is the longest wait before another attempt to connect, unless Config.Retry is longer.
+const maxRetry = 5 * time.Second
+
+// pauses are the waits between attempts to connect: first, then twice the last one, up to maxRetry.
+type pauses struct{ first, last time.Duration } // last 0: the next attempt is the first
+
+// pause waits, at most until ctx ends.
+func (p *pauses) pause(ctx context.Context) {
+	p.last = max(p.first, min(2*p.last, maxRetry))
+	select {
+	case <-time.After(p.last):
+	case <-ctx.Done():
+	}
 }
 
 // end ends the goroutines and closes the connection. Before that, if a server is connected, it

@@ -58,14 +58,10 @@ func (s *Source) Start() <-chan events.Frame {
 	s.wait.Go(func() {
 		defer close(s.frames)
 		heard := make(chan *nats.Msg)
-		for wait := s.cfg.Retry; s.ctx.Err() == nil; wait = min(2*wait, 5*time.Second) {
+		for p := (pauses{first: s.cfg.Retry}); s.ctx.Err() == nil; p.pause(s.ctx) {
 			if s.connect(heard) {
 				s.listen(heard)
-				wait = s.cfg.Retry
-			}
-			select {
-			case <-time.After(wait):
-			case <-s.ctx.Done():
+				p.last = 0
 			}
 		}
 	})
