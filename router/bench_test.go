@@ -229,7 +229,7 @@ func besideQueue(t testing.TB, workers, waiting int) (r *Router, idle Request) {
 		selected(t, r, 0, Request{PromptTokens: 64, Model: 1})
 	}
 	for i := range waiting {
-		req := Request{PromptTokens: 64, Model: 1, Priority: i % 3}
+		req := Request{PromptTokens: 64, Model: 1}
 		if i%100 == 0 {
 			req.Avoid = []kv.Rank{worker1(2 * i % workers)}
 		}

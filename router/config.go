@@ -70,7 +70,7 @@ type Config struct {
 	BusyFactor float64 `min:"0"`
 	// MaxQueued bounds the waiting requests. Default 1024.
 	MaxQueued int `default:"1024" min:"1" max:"1<<20"`
-	// Order of waiting requests of equal priority. Default FCFS.
+	// Order of waiting requests. Default FCFS.
 	Order Order
 
 	// MaxSessions bounds the sessions; beyond it the least recently used one is

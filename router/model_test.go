@@ -95,7 +95,7 @@ func (w *world) may(req *Request) (any, free bool) {
 func (w *world) next() (Ticket, bool) {
 	order := slices.SortedFunc(maps.Keys(w.pending), func(a, b Ticket) int {
 		p, q := w.pending[a], w.pending[b]
-		return cmp.Or(cmp.Compare(q.Priority, p.Priority), cmp.Compare(p.since, q.since), cmp.Compare(a.id, b.id))
+		return cmp.Or(cmp.Compare(p.since, q.since), cmp.Compare(a.id, b.id))
 	})
 	for _, ticket := range order {
 		if any, free := w.may(&w.pending[ticket].Request); (free || !any) && len(w.active) < worldActive {
@@ -108,7 +108,7 @@ func (w *world) next() (Ticket, bool) {
 // refused reports whether a new request must wait.
 func (w *world) refused(req *Request) bool {
 	if ticket, ok := w.next(); ok {
-		if q := w.pending[ticket]; q.Priority > req.Priority || q.Priority == req.Priority && q.since <= w.now {
+		if q := w.pending[ticket]; q.since <= w.now {
 			return true
 		}
 	}
@@ -134,7 +134,7 @@ func (w *world) worker() kv.Rank {
 }
 
 func (w *world) request() Request {
-	req := Request{PromptTokens: 1 + w.take(90), Session: uint64(w.take(4)), ExpectedOutput: w.take(40), Priority: w.take(3) - 1}
+	req := Request{PromptTokens: 1 + w.take(90), Session: uint64(w.take(4)), ExpectedOutput: w.take(40)}
 	for range w.take(1 + req.PromptTokens/4) {
 		req.Hashes = append(req.Hashes, kv.BlockHash(1+w.take(3)))
 	}

@@ -47,21 +47,17 @@ type waiting struct {
 	heapAt int32 // where it is in the lane's heap
 }
 
-// turn is a waiting request's place in the order: higher priority first, then higher rank, then
-// lower id. Ids ascend in the order of arrival.
+// turn is a waiting request's place in the order: higher rank first, then lower id. Ids
+// ascend in the order of arrival.
 type turn struct {
-	priority int
-	rank     float64
-	id       uint64 // 0: the entry is free
-	at       int32  // of queue.slab
+	rank float64
+	id   uint64 // 0: the entry is free
+	at   int32  // of queue.slab
 }
 
 // Before reports whether t comes before u. It implements heap.Element.
 func (t turn) Before(u turn) bool {
-	switch {
-	case t.priority != u.priority:
-		return t.priority > u.priority
-	case t.rank != u.rank:
+	if t.rank != u.rank {
 		return t.rank > u.rank
 	}
 	return t.id < u.id
@@ -102,7 +98,7 @@ func laneFor(req *Request) laneOf {
 // The rank is now under LCFS, −now under FCFS, and under WSPT 1/(prompt tokens to compute at the
 // worker that has most of the prompt cached).
 func (q *queue) turnOf(req *Request, now float64) turn {
-	t := turn{priority: req.Priority, id: q.lastID + 1}
+	t := turn{id: q.lastID + 1}
 	switch q.cfg.Order {
 	case LCFS:
 		t.rank = now
@@ -187,7 +183,7 @@ func (q *queue) waits(t Ticket) *waiting {
 	return &q.slab[t.at]
 }
 
-// Order is the order of waiting requests of equal priority. Names and formulas are Dynamo's.
+// Order is the order of waiting requests. Names and formulas are Dynamo's.
 // Requests that the formula ranks equal go in the order of arrival.
 type Order uint8
 

@@ -63,7 +63,6 @@ func TestOrders(t *testing.T) {
 		{"fcfs, ties", FCFS, at(0, 0, 0), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{10, 20, 30}},
 		{"lcfs", LCFS, at(0, 1, 2), []Request{{PromptTokens: 10}, {PromptTokens: 20}, {PromptTokens: 30}}, []int{30, 20, 10}},
 		{"wspt", WSPT, at(0, 0, 0), []Request{{PromptTokens: 300}, {PromptTokens: 200}, {PromptTokens: 512, Overlaps: cached(64)}}, []int{512, 200, 300}},
-		{"priority beats all", FCFS, at(0, 0, 9), []Request{{PromptTokens: 10}, {PromptTokens: 20, Priority: -1}, {PromptTokens: 30, Priority: 1}}, []int{30, 10, 20}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			if got := waitAll(t, Config{Order: tc.order}, tc.arrivals, tc.reqs); !slices.Equal(got, tc.want) {
@@ -127,12 +126,6 @@ func TestQueueLimitsAndRefusals(t *testing.T) {
 	if _, err := r.Select(5*second, &req); !errors.Is(err, ErrBusy) {
 		t.Errorf("a newcomer: %v", err)
 	}
-	urgent := Request{PromptTokens: 1, Priority: 1}
-	d = selected(t, r, 5*second, urgent)
-	if _, err := r.Take(5*second, tickets[1], nil); !errors.Is(err, ErrBusy) {
-		t.Errorf("after a request of higher priority: %v", err)
-	}
-	r.Release(5*second, d.Reservation)
 	if _, err := r.Take(5*second, tickets[1], []Overlap{{Disk: -1}}); !errors.Is(err, ErrRequest) || r.Queued() != 0 {
 		t.Errorf("bad overlaps: %v, %d wait", err, r.Queued())
 	}

@@ -63,8 +63,6 @@ type Request struct {
 	Avoid []kv.Rank
 	// Weights replaces the router's weights for this request.
 	Weights *Weights
-	// Priority among waiting requests; higher goes first.
-	Priority int
 }
 
 // Reply is the form in which an answer becomes visible to the router.
