@@ -44,7 +44,6 @@ func (h *Hub) Dir() string { return h.cfg.Dir }
 // Model is a model in the cache.
 type Model struct {
 	Ref      Ref    // identifies exactly this model: File is a file's path, or "" for a directory
-	Commit   string // commit of the repository
 	Path     string // argument for model.Open: a GGUF file, the first part of a split one, or a directory
 	Bytes    int64  // size of its files
 	Modified time.Time
@@ -73,7 +72,7 @@ func (h *Hub) Find(ref Ref) (*Model, error) {
 
 // model returns the Model for the choice c, whose files are in the cache.
 func (h *Hub) model(ref Ref, commit string, c *choice) *Model {
-	m := &Model{Ref: Ref{ref.Repo, ref.Revision, c.name}, Commit: commit, Bytes: c.bytes()}
+	m := &Model{Ref: Ref{ref.Repo, ref.Revision, c.name}, Bytes: c.bytes()}
 	m.Path = filepath.Join(h.repoDir(ref.Repo), "snapshots", commit, filepath.FromSlash(c.name))
 	at := m.Path
 	if c.name == "" {

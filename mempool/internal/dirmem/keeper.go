@@ -28,7 +28,6 @@ type keeper struct {
 	lease   string                       // path of the lease
 	now     time.Time                    // time of the last round by the file system's clock
 	left    map[mempool.Name]struct{}    // records of other formats or keys, which are left alone
-	evicted int                          // records removed for the quota
 }
 
 // file is a record as found by listing the directory.
@@ -222,7 +221,6 @@ func (k *keeper) evict(files map[mempool.Name]*file) error {
 			return err
 		}
 		bytes -= f.size
-		k.evicted++
 		if up := k.up(files, k.parents[f.name]); up != nil {
 			if up.used.Before(f.used) {
 				up.used = f.used
