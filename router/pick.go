@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"github.com/coppice-llm/coppice/internal/splitmix"
 )
 
 // lowest returns the candidates with the lowest cost, ordered by worker, and whether several
@@ -86,8 +88,8 @@ type draw struct{ state uint64 }
 
 // next returns 64 random bits.
 func (d *draw) next() uint64 {
-	d.state += 0x9e3779b97f4a7c15
-	return finish(d.state)
+	d.state += splitmix.Golden
+	return splitmix.Mix(d.state)
 }
 
 // unit returns a number in [0, 1).
@@ -100,12 +102,5 @@ func (d *draw) below(n int) int {
 	return int(hi)
 }
 
-// finish is the output function of SplitMix64.
-func finish(z uint64) uint64 {
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
-}
-
 // mix hashes two numbers into one.
-func mix(a, b uint64) uint64 { return finish(a ^ finish(b+0x9e3779b97f4a7c15)) }
+func mix(a, b uint64) uint64 { return splitmix.Mix(a ^ splitmix.Mix(b+splitmix.Golden)) }

@@ -1,6 +1,9 @@
 package scheduler
 
-import "github.com/coppice-llm/coppice/scheduler/internal/accounts"
+import (
+	"github.com/coppice-llm/coppice/internal/splitmix"
+	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
+)
 
 // Random serves in an order that Config.Seed and the request's ID determine.
 const Random Policy = 5
@@ -20,14 +23,11 @@ func (o randomOrdering) rank(q *sequence) int64 {
 	return int64(mix(o.seed, uint64(q.req.ID), uint64(q.sample)) >> 1) // >> 1: not negative
 }
 
-// mix hashes words with the finalizer of SplitMix64 (Steele, Lea, Flood 2014).
+// mix hashes words.
 func mix(words ...uint64) uint64 {
 	z := uint64(0)
 	for _, w := range words {
-		z = (z ^ w) + 0x9e3779b97f4a7c15
-		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-		z = (z ^ z>>27) * 0x94d049bb133111eb
-		z ^= z >> 31
+		z = splitmix.Mix((z ^ w) + splitmix.Golden)
 	}
 	return z
 }

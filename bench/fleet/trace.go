@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -46,13 +47,8 @@ func (s segment) append(dst []kv.Token) []kv.Token {
 	return dst
 }
 
-// mix hashes two numbers by the finaliser of SplitMix64 (Steele, Lea and Flood 2014).
-func mix(a, b uint64) uint64 {
-	x := a*0x9e3779b97f4a7c15 + b
-	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-	x = (x ^ x>>27) * 0x94d049bb133111eb
-	return x ^ x>>31
-}
+// mix hashes two numbers.
+func mix(a, b uint64) uint64 { return splitmix.Mix(a*splitmix.Golden + b) }
 
 // tokens returns the number of prompt tokens.
 func (a *ask) tokens() int {

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 )
 
 // TestPageCopy copies the first slots of a page in all strips, and nothing else.
@@ -32,12 +33,7 @@ func TestPageCopy(t *testing.T) {
 // TestMakeWeights checks that values have either sign and magnitudes of 2^-6 to 2^-5, and depend on
 // the seed.
 func TestMakeWeights(t *testing.T) {
-	mix := func(x uint64) uint64 {
-		x += 0x9e3779b97f4a7c15
-		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
-		x = (x ^ x>>27) * 0x94d049bb133111eb
-		return x ^ x>>31
-	}
+	mix := func(x uint64) uint64 { return splitmix.Mix(x + splitmix.Golden) }
 	const n = 300
 	r := newRig(t, "weights")
 	for _, seed := range []uint64{9, 10} {
