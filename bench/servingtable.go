@@ -31,7 +31,7 @@ func ServingLevels() []ServingLevel {
 // CompareServingConfig sizes a [CompareServing]. Nil and zero mean the defaults.
 type CompareServingConfig struct {
 	Base     ServingConfig    // of all runs; Load, Rate, Clients and the policy are ignored
-	Variants []ServingVariant // default: every policy but Priority, as no load has priorities
+	Variants []ServingVariant // default: every policy that does not preempt, as no load has priorities
 	Loads    []ServingLoad    // default: all
 	Levels   []ServingLevel   // default: [ServingLevels]
 }
@@ -39,7 +39,7 @@ type CompareServingConfig struct {
 func (c CompareServingConfig) withDefaults() CompareServingConfig {
 	if c.Variants == nil {
 		for _, p := range scheduler.Policies() {
-			if p != scheduler.Priority {
+			if !p.Preempts() {
 				s := c.Base.Scheduler
 				s.Policy = p
 				c.Variants = append(c.Variants, ServingVariant{p.String(), s})

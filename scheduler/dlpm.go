@@ -30,6 +30,7 @@ var dlpm = policy{
 	about:    "lpm with fair shares of tenants",
 	byCache:  true,
 	byTenant: true,
+	fair:     true,
 	order: func(cfg *Config, tenants *accounts.Accounts) ordering {
 		tenants.KeepRounds()
 		return &dlpmOrdering{lpmOrdering: newLPM(cfg), tenants: tenants, owed: accounts.Never}

@@ -6,9 +6,8 @@ import (
 )
 
 // Policy orders the waiting requests. Cached and uncached tokens are those of a request's prompt;
-// work is the number of tokens that the device has computed. Under all policies except FCFS and
-// DLPM, Config.OldestEvery bounds the wait of any request; under LPM and DLPM, Config.Aging does
-// too.
+// work is the number of tokens that the device has computed. Under a policy that Starves,
+// Config.OldestEvery bounds the wait of any request; under LPM and DLPM, Config.Aging does too.
 type Policy uint8
 
 // policies lists the policies by number. Each has a file with its constant, its description and its
@@ -35,12 +34,8 @@ type policy struct {
 	byCache bool
 	// byTenant: each tenant has lanes of its own.
 	byTenant bool
-	// starves: newer requests could overtake one without end, so each Config.OldestEvery-th
-	// admission goes to the oldest.
-	starves bool
-	// preempts: priorities order the queue and the prompts of a step, and a waiting sequence may
-	// preempt running ones of lower priority.
-	preempts bool
+	// What the policy promises: see [Policy.Fair], [Policy.Starves] and [Policy.Preempts].
+	fair, starves, preempts bool
 }
 
 // ordering is the implementation of a policy in one queue. It changes no sequence but its mark and
@@ -106,11 +101,23 @@ func (p Policy) About() string {
 	return policies[p].name
 }
 
+// Fair reports whether p shares the device fairly among tenants, as the bound at [DLPM] says. Package
+// schedtest checks in random worlds what a policy promises by Fair, Starves and Preempts.
+func (p Policy) Fair() bool { return policies[p].fair }
+
+// Starves reports whether p itself would let newer requests overtake one without end, so that each
+// Config.OldestEvery-th admission goes to the oldest. A policy that is neither fair nor starves serves
+// in order of arrival.
+func (p Policy) Starves() bool { return policies[p].starves }
+
+// Preempts reports whether priorities order the queue and the prompts of a step, and a waiting request
+// may preempt running ones of lower priority, see Config.PreemptThreshold.
+func (p Policy) Preempts() bool { return policies[p].preempts }
+
 func (p Policy) String() string { return policyNames.Name(p) }
 
 // UnmarshalText sets p from a policy's name, such as "lpm". It fails for an unknown name.
 func (p *Policy) UnmarshalText(text []byte) error { return policyNames.Read(p, text) }
 
-// byPriority reports whether priorities order more than preemption for lack of pages: see
-// policy.preempts.
-func (c *Config) byPriority() bool { return policies[c.Policy].preempts }
+// byPriority reports whether priorities order more than preemption for lack of pages.
+func (c *Config) byPriority() bool { return c.Policy.Preempts() }

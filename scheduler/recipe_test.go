@@ -33,9 +33,86 @@ func TestRecipePolicy(t *testing.T) {
 }
 `
 
+// others are further policies in the order of the recipe's, which promise other things: hasty preempts,
+// and the last two don't keep what they promise.
+const others = `package scheduler
+
+import "github.com/coppice-llm/coppice/scheduler/internal/accounts"
+
+const (
+	Hasty Policy = 9 + iota
+	Partial
+	Endless
+)
+
+func bySJF(*Config, *accounts.Accounts) ordering { return sjfOrdering{} }
+
+var (
+	hasty   = policy{name: "hasty", byCache: true, starves: true, preempts: true, order: bySJF}
+	partial = policy{name: "partial", byCache: true, byTenant: true, fair: true, order: bySJF}
+	endless = policy{name: "endless", byCache: true, order: bySJF}
+)
+`
+
+// worldsTest is a test of these policies within package schedtest.
+const worldsTest = `package schedtest
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+type drawn struct {
+	noBug
+	policy scheduler.Policy
+	world  func(*setup)
+}
+
+func (d drawn) setup(w *setup) {
+	d.world(w)
+	w.cfg.Policy = d.policy
+}
+
+func TestRecipeWorlds(t *testing.T) {
+	for _, c := range []struct {
+		policy  scheduler.Policy
+		fair    bool
+		world   func(*setup)
+		checker string // that finds a broken promise
+	}{
+		{scheduler.SJF, false, (*setup).starve, ""},
+		{scheduler.Hasty, false, (*setup).contend, ""},
+		{scheduler.Partial, true, func(w *setup) { w.cfg.Quantum = 1 }, "shares"},
+		{scheduler.Endless, false, (*setup).starve, "progress"},
+	} {
+		found := ""
+		var sum Report
+		for seed := uint64(1); seed <= 8 && found == ""; seed++ {
+			r, err := Run(Options{Seed: seed, Steps: 300, Fair: c.fair, plant: func() bug { return drawn{policy: c.policy, world: c.world} }})
+			sum.add(&r)
+			if f := (*Failure)(nil); errors.As(err, &f) {
+				found = f.Checker
+			}
+			if err != nil && found != c.checker {
+				t.Errorf("%v: %v", c.policy, err)
+			}
+		}
+		if found != c.checker {
+			t.Errorf("%v: found by %q, want %q", c.policy, found, c.checker)
+		}
+		if c.policy == scheduler.Hasty && sum.Preemptions == 0 {
+			t.Error("nothing is preempted")
+		}
+	}
+}
+`
+
 // TestRecipe applies the recipe of CONTRIBUTING.md for a queue policy to a copy of this package: the
 // file that the recipe shows, and the entry that it names. The policy must have its name everywhere,
-// and pass the tests that all policies pass.
+// and pass the tests that all policies pass. The worlds of package schedtest must check what it
+// promises, and find others that break their promises.
 func TestRecipe(t *testing.T) {
 	text, err := os.ReadFile("../CONTRIBUTING.md")
 	if err != nil {
@@ -58,14 +135,14 @@ func TestRecipe(t *testing.T) {
 	}
 	dir, replace := t.TempDir(), map[string]string{}
 	for name, content := range map[string]string{
-		"sjf.go": code[1], "sjf_test.go": recipeTest,
-		"policy.go": strings.Replace(string(list), head, head+entry[1]+"\n", 1),
+		"sjf.go": code[1], "sjf_test.go": recipeTest, "others.go": others, "schedtest/recipe_test.go": worldsTest,
+		"policy.go": strings.Replace(string(list), head, head+entry[1]+"\nHasty: hasty, Partial: partial, Endless: endless,\n", 1),
 	} {
 		at, err := filepath.Abs(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		replace[at] = filepath.Join(dir, name)
+		replace[at] = filepath.Join(dir, strings.ReplaceAll(name, "/", "_"))
 		if err := os.WriteFile(replace[at], []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -78,9 +155,9 @@ func TestRecipe(t *testing.T) {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"test", "-overlay", file, "-count=1", "-run", "^(TestRecipePolicy|TestNothingIsComputedTwice|TestTinyPool|TestWhy.*)$", "-v", "."}
+	args := []string{"test", "-overlay", file, "-count=1", "-run", "^(TestRecipePolicy|TestNothingIsComputedTwice|TestTinyPool|TestWhy.*|TestRecipeWorlds)$", "-v", ".", "./schedtest"}
 	out, err := exec.Command("go", args...).CombinedOutput()
-	if err != nil || !strings.Contains(string(out), "--- PASS: TestRecipePolicy") {
+	if err != nil || !strings.Contains(string(out), "--- PASS: TestRecipePolicy") || !strings.Contains(string(out), "--- PASS: TestRecipeWorlds") {
 		t.Errorf("go %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
 }

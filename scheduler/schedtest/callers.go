@@ -2,6 +2,7 @@ package schedtest
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -39,12 +40,13 @@ func (c *caller) String() string {
 	return fmt.Sprintf("%q: %s of %d, %d+%d tokens, %d samples", c.tenant, habitNames[c.habit], c.width, len(c.stem), c.prompt, c.samples)
 }
 
-// fair makes a world of tenants with different habits under the policy DLPM. Half of the
+// fair makes a world of tenants with different habits under a policy that is fair. Half of the
 // tenants have weights.
 func (w *setup) fair(seed uint64) {
 	rng := newStream(seed, "fair")
 	c := &w.cfg
-	c.Policy, c.Quantum, c.MaxQueued = scheduler.DLPM, pick(rng, 1, 8, 40, 200), 128
+	c.Policy = pick(newStream(seed, "fair policy"), slices.DeleteFunc(scheduler.Policies(), func(p scheduler.Policy) bool { return !p.Fair() })...)
+	c.Quantum, c.MaxQueued = pick(rng, 1, 8, 40, 200), 128
 	c.MaxRunning, c.Tenant = rng.between(1, 8), scheduler.TenantConfig{}
 	c.Tenants = map[string]scheduler.TenantConfig{}
 	weighted := rng.one(2)

@@ -18,7 +18,7 @@ type Options struct {
 	// Faults adds slow steps, failing rows, late answers of the pool and, in some
 	// worlds, the loss of the device.
 	Faults bool
-	// Fair makes a world of tenants with different habits under the policy DLPM.
+	// Fair makes a world of tenants with different habits under a policy that is fair.
 	Fair bool
 	// Tiers adds tiers below the device to every world with a cache; without it one world of
 	// three has some, and with Faults one of two.

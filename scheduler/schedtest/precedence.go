@@ -2,7 +2,7 @@ package schedtest
 
 import "github.com/coppice-llm/coppice/scheduler"
 
-// precedence checks the reason of each preemption. Under the policy Priority, a sequence
+// precedence checks the reason of each preemption. Under a policy that preempts, a sequence
 // may be preempted for a waiting one whose priority exceeds its own by the threshold. Under
 // every policy it may be preempted for a running one that needs a page and whose priority
 // is not lower. No sample may be preempted twice without a token in between.
@@ -40,15 +40,15 @@ func (c *precedence) planned(p *scheduler.Plan, _ []rowView) {
 }
 
 // justified reports whether there was a reason to preempt v. One reason is a sample that
-// got a slot in this plan and whose priority exceeds that of v by the threshold, under the
-// policy Priority. Another is a sample, possibly v itself, of no lower priority that had a
+// got a slot in this plan and whose priority exceeds that of v by the threshold, under a
+// policy that preempts. Another is a sample, possibly v itself, of no lower priority that had a
 // slot and needs a page. before has the samples that had a slot before the plan.
 func (c *precedence) justified(v *sample, before map[*sample]bool) bool {
 	cfg, lowest := &c.r.cfg, int(v.of.req.Priority)
 	for s := range c.r.book.liveSamples() {
 		switch priority := int(s.of.req.Priority); {
 		case c.ran[s] && !before[s]:
-			if cfg.Policy == scheduler.Priority && priority-lowest >= cfg.PreemptThreshold {
+			if cfg.Policy.Preempts() && priority-lowest >= cfg.PreemptThreshold {
 				return true
 			}
 		case before[s] && s.computed >= s.target && s.computed%c.r.info.PageTokens == 0:

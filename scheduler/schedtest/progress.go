@@ -89,16 +89,16 @@ func boundIn(p *scheduler.Plan, s *sample) bool {
 // computed; and those that the policy prefers. Those admitted while a part of o's prompt is read from a lower tier don't count:
 // o may wait for it until the read's deadline, however many are served. Each OldestEvery-th admission goes to the
 // oldest, and counts as a bypass if the oldest does not fit, so the policy's preference is
-// bounded too. An older request that is preempted may be the oldest several times: under
-// Priority once for each of its tokens. The result 0 means no bound: under DLPM, which is fair to tenants and not to
-// requests, and for tenants with a limit.
+// bounded too. An older request that is preempted may be the oldest several times: if
+// the policy preempts, once for each of its tokens. The result 0 means no bound: under a policy that is fair to tenants,
+// and not to requests, and for tenants with a limit.
 func (c *progress) overtakers(o *order) int {
 	cfg := &c.r.cfg
-	if cfg.Policy == scheduler.DLPM || cfg.Tenant.MaxRunning > 0 {
+	if cfg.Policy.Fair() || cfg.Tenant.MaxRunning > 0 {
 		return 0
 	}
 	n := cfg.MaxBypass + followers*cfg.MaxRunning
-	if cfg.Policy != scheduler.FCFS {
+	if cfg.Policy.Starves() {
 		n += cfg.OldestEvery * (cfg.MaxBypass + o.older + c.again[o.samples[0]] + len(o.samples))
 	}
 	return n

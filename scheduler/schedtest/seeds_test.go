@@ -112,7 +112,7 @@ func TestSeedsThatFailed(t *testing.T) {
 	}
 }
 
-// TestFairSeeds: whatever their habits, tenants are served as DLPM promises.
+// TestFairSeeds: whatever their habits, tenants are served as fair policies promise.
 func TestFairSeeds(t *testing.T) {
 	n := *seedCount
 	if invariants.Enabled {

@@ -2,7 +2,7 @@ package schedtest
 
 import "github.com/coppice-llm/coppice/scheduler"
 
-// shares checks the promise of the policy DLPM: in any period in which a tenant has a waiting
+// shares checks the promise of policies that are fair: in any period in which a tenant has a waiting
 // request that could be admitted, no other tenant is served more than it by more than the bound
 // at [scheduler.DLPM]. It counts the service by plans and outputs.
 type shares struct {
@@ -31,7 +31,7 @@ func newShares(r *rig) *shares {
 	return &shares{watcher: watcher{r, "shares"}, byName: map[string]*account{}, charged: map[*sample]int{}}
 }
 
-func (c *shares) off() bool { return c.r.cfg.Policy != scheduler.DLPM }
+func (c *shares) off() bool { return !c.r.cfg.Policy.Fair() }
 
 func (c *shares) added(o *order, err error) {
 	if err != nil || c.off() {
