@@ -92,34 +92,6 @@ type logitLists struct {
 	digests       bool
 }
 
-// list appends a list of values to data and returns its place. An entry has width values. If there
-// are fewer than room entries, zeros reserve the space for room of them.
-func (p *plan) list(width, room int, values ...int32) (x part) {
-	p.data, x = appendList(p.data, width, room, values)
-	return x
-}
-
-// before appends a list of values to the buffer more and returns its place. An entry has width
-// values.
-func (p *plan) before(width int, values ...int32) (x part) {
-	p.more, x = appendList(p.more, width, 0, values)
-	return x
-}
-
-func appendList(to []byte, width, room int, values []int32) ([]byte, part) {
-	for len(to)%16 != 0 {
-		to = append(to, 0)
-	}
-	at := len(to)
-	for _, v := range values {
-		to = binary.LittleEndian.AppendUint32(to, uint32(v))
-	}
-	for range width*room - len(values) {
-		to = append(to, 0, 0, 0, 0)
-	}
-	return to, part{at, len(values) / width}
-}
-
 // planner makes plans and keeps its scratch. It belongs to the launching goroutine.
 type planner struct {
 	*device
@@ -436,4 +408,32 @@ func (p *planner) logits(b *engine.Batch) {
 	for _, x := range biases {
 		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))
 	}
+}
+
+// list appends a list of values to data and returns its place. An entry has width values. If there
+// are fewer than room entries, zeros reserve the space for room of them.
+func (p *plan) list(width, room int, values ...int32) (x part) {
+	p.data, x = appendList(p.data, width, room, values)
+	return x
+}
+
+// before appends a list of values to the buffer more and returns its place. An entry has width
+// values.
+func (p *plan) before(width int, values ...int32) (x part) {
+	p.more, x = appendList(p.more, width, 0, values)
+	return x
+}
+
+func appendList(to []byte, width, room int, values []int32) ([]byte, part) {
+	for len(to)%16 != 0 {
+		to = append(to, 0)
+	}
+	at := len(to)
+	for _, v := range values {
+		to = binary.LittleEndian.AppendUint32(to, uint32(v))
+	}
+	for range width*room - len(values) {
+		to = append(to, 0, 0, 0, 0)
+	}
+	return to, part{at, len(values) / width}
 }

@@ -11,27 +11,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// reply holds the data that the device has sent back for a batch, see place.out.
-type reply []byte
-
-// top returns the n most probable tokens that are listed at an offset.
-func (r reply) top(at, n, norm int) (top []engine.TokenLogprob) {
-	for range n {
-		top = append(top, engine.TokenLogprob{Token: kv.Token(r.word(at + 4)), Logprob: r.logprob(at, norm)})
-		at += topBytes
-	}
-	return top
-}
-
-// logprob returns the log-probability for the logit at an offset. norm is the offset of the largest
-// logit and of the logarithm of the sum.
-func (r reply) logprob(logit, norm int) float32 {
-	return (r.float(logit) - r.float(norm)) - r.float(norm+4)
-}
-
-func (r reply) word(at int) uint32   { return binary.LittleEndian.Uint32(r[at:]) }
-func (r reply) float(at int) float32 { return math.Float32frombits(r.word(at)) }
-
 // result returns the result of a job from the data that the device has sent back.
 func (b *Backend) result(j *job) *engine.Result {
 	o, out := &j.plan, reply(j.place.out)
@@ -95,3 +74,24 @@ func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 	ro.Logprob = out.logprob(drawn+8, norm)
 	ro.Top = out.top(o.topsAt()+topBytes*w*max(o.top, 1), min(o.asked[w], b.info.Vocab), norm)
 }
+
+// reply holds the data that the device has sent back for a batch, see place.out.
+type reply []byte
+
+// top returns the n most probable tokens that are listed at an offset.
+func (r reply) top(at, n, norm int) (top []engine.TokenLogprob) {
+	for range n {
+		top = append(top, engine.TokenLogprob{Token: kv.Token(r.word(at + 4)), Logprob: r.logprob(at, norm)})
+		at += topBytes
+	}
+	return top
+}
+
+// logprob returns the log-probability for the logit at an offset. norm is the offset of the largest
+// logit and of the logarithm of the sum.
+func (r reply) logprob(logit, norm int) float32 {
+	return (r.float(logit) - r.float(norm)) - r.float(norm+4)
+}
+
+func (r reply) float(at int) float32 { return math.Float32frombits(r.word(at)) }
+func (r reply) word(at int) uint32   { return binary.LittleEndian.Uint32(r[at:]) }
