@@ -115,7 +115,8 @@ const (
 
 // FormOf returns the form of the call of ProbeName in a conversation that a model's chat template
 // has rendered, or nil if it finds none. White space doesn't matter, nor what stands between a
-// name and its arguments besides the form's own text, such as a call's id.
+// name and its arguments besides the form's own text, such as a call's id. The arguments may be
+// encoded as a string, as some templates write those that come as a string.
 func FormOf(rendered string) *Form {
 	rendered = bare(rendered)
 	for _, f := range forms {
@@ -126,25 +127,38 @@ func FormOf(rendered string) *Form {
 	return nil
 }
 
-// written reports whether text, which has no white space, contains a call of ProbeName in this
-// form.
+// written reports whether text, which has no white space, contains a call of ProbeName with
+// ProbeArguments in this form. The tools in front of a conversation have ProbeName as well, but
+// not its arguments.
 func (f *Form) written(text string) bool {
 	name := `"` + ProbeName + `"`
 	switch {
-	case f.Python:
-		return strings.Contains(text, "["+ProbeName+"(")
+	case f.Python: // the templates of LFM2 print no calls, but mark the tools
+		return strings.Contains(text, "["+ProbeName+"(") || strings.Contains(text, "<|tool_list_start|>")
 	case f.Name == "openai": // a template names the recipient in the header of the message, before the channel
 		return strings.Contains(text, "to=functions."+ProbeName)
 	case f.Bare:
 		name = ProbeName
 	}
-	_, after, ok := strings.Cut(text, bare(f.Begin+f.Open)+name)
-	if !ok {
-		return false
+	for {
+		_, after, ok := strings.Cut(text, bare(f.Begin+f.Open)+name)
+		if !ok {
+			return false
+		}
+		between, _, _ := strings.Cut(after, "{")
+		arguments := after[len(between):]
+		if unquoted, ok := strings.CutSuffix(between, `"`); ok {
+			between, arguments = unquoted, strings.ReplaceAll(clip(arguments, 2*len(ProbeArguments)), `\"`, `"`)
+		}
+		if strings.HasSuffix(between, bare(f.Arguments)) && strings.HasPrefix(arguments, ProbeArguments) {
+			return true
+		}
+		text = after
 	}
-	between, _, ok := strings.Cut(after, "{")
-	return ok && strings.HasSuffix(between, bare(f.Arguments))
 }
+
+// clip returns the first n bytes of text, all if there are fewer.
+func clip(text string, n int) string { return text[:min(n, len(text))] }
 
 // bare returns text without white space.
 func bare(text string) string {

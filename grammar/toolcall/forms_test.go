@@ -40,3 +40,33 @@ func TestFormOf(t *testing.T) {
 		t.Error("there is a form none")
 	}
 }
+
+// TestFormOfTemplates: what the chat templates of models print around a call is told apart,
+// although each has the tool in front, in words that look like a call of Llama 3.
+//
+// Sources: the templates of the models named, as llama.cpp keeps them in models/templates.
+func TestFormOfTemplates(t *testing.T) {
+	const tool = `{"type": "function", "function": {"name": "probe_tool", "description": "d", "parameters": {"type": "object", "properties": {}}}}` + "\n"
+	for _, row := range []struct{ model, text, form string }{
+		{"Qwen2.5", "<tool_call>\n" + `{"name": "probe_tool", "arguments": {"probe_key": "probe_value"}}` + "\n</tool_call>", "hermes"},
+		{"Qwen2.5, arguments as a string", "<tool_call>\n" + `{"name": "probe_tool", "arguments": "{\"probe_key\":\"probe_value\"}"}` + "\n</tool_call>", "hermes"},
+		{"Mistral-Nemo", `[TOOL_CALLS][{"name": "probe_tool", "arguments": {"probe_key": "probe_value"}, "id": "abcdefghi"}]`, "mistral"},
+		{"Mistral-Small-3.2", `[TOOL_CALLS]probe_tool[CALL_ID]abcdefghi[ARGS]{"probe_key": "probe_value"}`, "mistral_args"},
+		{"Llama-3.1", `{"name": "probe_tool", "parameters": {"probe_key": "probe_value"}}`, "llama3_json"},
+		{"LFM2", "List of tools: <|tool_list_start|>[" + tool + "]<|tool_list_end|>", "pythonic"},
+		{"GLM-4.6", "<tool_call>probe_tool\n<arg_key>probe_key</arg_key>\n<arg_value>probe_value</arg_value>\n</tool_call>", ""},
+		{"Qwen3-Coder", "<tool_call>\n<function=probe_tool>\n<parameter=probe_key>\nprobe_value\n</parameter>\n</function>\n</tool_call>", ""},
+		{"MiniMax-M2", `<minimax:tool_call><invoke name="probe_tool"><parameter name="probe_key">probe_value</parameter>`, ""},
+		{"Kimi-K2", `<|tool_call_begin|>functions.probe_tool:0<|tool_call_argument_begin|>{"probe_key": "probe_value"}<|tool_call_end|>`, ""},
+		{"Command-R7B", `<|START_ACTION|>[{"tool_call_id": "0", "tool_name": "probe_tool", "parameters": {"probe_key": "probe_value"}}]`, ""},
+		{"Nemotron-Nano-v2", `<TOOLCALL>[{"name": "probe_tool", "arguments": {"probe_key": "probe_value"}}]</TOOLCALL>`, ""},
+	} {
+		form := ""
+		if f := FormOf("<tools>\n" + tool + "</tools>\nuser: go\n" + row.text); f != nil {
+			form = f.Name
+		}
+		if form != row.form {
+			t.Errorf("%s writes calls of form %q, FormOf says %q", row.model, row.form, form)
+		}
+	}
+}
