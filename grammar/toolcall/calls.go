@@ -1,35 +1,56 @@
 package toolcall
 
 import (
-	"bytes"
 	"encoding/json"
+	"slices"
 	"strings"
 )
 
 // calls separates tool calls from the text of an output, which may arrive in pieces of any size.
-// A call is
+// It reads what the form's reading describes: one byte moves it from place to place,
 //
-//	<tool_call>{"name": "weather", "arguments": {"city": "Paris"}}</tool_call>
+//	text → lead → object ──────────────────→ close → text, or lead of the next call
+//	          ↘ name → between → arguments ↗
+//	                           ↘ python    ↗
 //
-// with white space between the parts; the closing tag of the last call may be missing. A malformed
-// call is given as text. White space next to calls, up to heldSpace bytes, is dropped.
+// A malformed call is given as text, read again from the text that didn't fit, where the next call
+// may begin. White space next to calls, up to heldSpace bytes, is dropped.
 //
-// calls delays at most heldSpace bytes of white space and the beginning of a tag. It delays a
-// call until the call is complete. Each byte of a call is scanned once.
-//
-// Source: the chat templates of NousResearch/Hermes-2-Pro and Qwen/Qwen2.5.
+// calls delays at most heldSpace bytes of white space and the beginning of a mark. Where calls have
+// no mark it delays up to heldText bytes and the name of a tool. It delays a call until the call is
+// complete, or has ended with the output, unless a grammar holds the output to the form. Each byte
+// is scanned a bounded number of times.
 type calls struct {
-	// exact gives the arguments of a call as they arrive. It is set where a grammar forces the
-	// text to be calls of the form that jsonschema.Calls describes.
-	exact bool
-	only  bool // keep the first call, drop others
+	form    *Form
+	tools   []string
+	longest int    // length of the longest name of a tool
+	firsts  string // the first bytes of the marks
+	exact   bool   // give the arguments of a call as they arrive
+	only    bool   // keep the first call, drop others
 
-	state  place
-	held   string // in inText: white space and a possible beginning of a tag
-	call   []byte // after that: white space, the opening tag and all after it but arguments that were given
-	body   int    // in call: start of the object; in inOpen: end of the opening tag
-	end    int    // in call: end of the object
-	json   brackets
+	at    place
+	held  string // in text: white space and a possible beginning of a mark
+	call  []byte // elsewhere: all since the text or the call before, or since the arguments that were given
+	from  int    // in call: end of the mark
+	token int    // in call: start of the text that is being read, after white space
+	white int    // length of the white space before it
+	// open has the texts that close what was opened around the calls, the last one first. base of
+	// them belong to marks.
+	open   []string
+	base   int
+	marked bool   // the calls here began with a mark
+	some   bool   // there was a call since the mark
+	latest string // the fixed text read last
+
+	name  string // of the current call, once it is complete
+	keeps bool   // the word being read is no name
+	word  int    // in call: its start
+	body  int    // in call: start of the object or the arguments
+	end   int    // in call: end of the object or the arguments
+	keys  object
+	json  brackets
+	py    *python
+
 	count  int    // calls begun so far
 	begun  bool   // the arguments of the current call are being given
 	said   []byte // bytes to give with the next event
@@ -40,29 +61,41 @@ type calls struct {
 type place uint8
 
 const (
-	inText  place = iota
-	inOpen        // after <tool_call>
-	inBody        // inside the object
-	inClose       // after the object
+	inText      place = iota
+	inLead            // before a call: after a mark, between calls, or at the beginning of the output
+	inObject          // inside an object with name and arguments
+	inName            // inside a name without quotes
+	inBetween         // between such a name and the arguments
+	inArguments       // inside the arguments after such a name
+	inPython          // inside arguments as Python writes them
+	inClose           // after a call, before the text that closes it
 )
 
 const (
-	openTag, closeTag = "<tool_call>", "</tool_call>"
-	heldSpace         = 24
+	heldSpace = 24
+	heldText  = 64
 )
+
+func newCalls(o Options) *calls {
+	p := &calls{form: o.Form, tools: o.Tools, exact: o.Exact, only: o.One, longest: len(o.Form.reads.content)}
+	for _, name := range o.Tools {
+		p.longest = max(p.longest, len(name))
+	}
+	for _, m := range o.Form.reads.marks {
+		p.firsts += m.open[:1]
+	}
+	if o.Form.reads.first {
+		p.at = inLead
+	}
+	return p
+}
 
 // next returns the events of text, the next piece of the output. last says that the output has
 // ended: next then also returns the events of the delayed bytes. The slice is valid until the next
 // call.
 func (p *calls) next(text string, last bool) []Event {
 	p.events = p.events[:0]
-	for text != "" {
-		if p.state == inText {
-			text = p.plain(text)
-		} else {
-			text = p.called(text)
-		}
-	}
+	p.read(text)
 	if last {
 		p.last()
 	}
@@ -70,15 +103,27 @@ func (p *calls) next(text string, last bool) []Event {
 	return p.events
 }
 
+func (p *calls) read(text string) {
+	for text != "" {
+		if p.at == inText {
+			text = p.plain(text)
+		} else {
+			text = p.called(text)
+		}
+	}
+}
+
 // last gives the bytes that are still delayed, once the output has ended.
 func (p *calls) last() {
 	switch {
-	case p.exact: // the output ended inside a call or next to one
-	case p.state == inClose && p.take():
-	case p.state != inText:
+	case p.begun || p.cut():
+	case p.at == inText:
+		if p.count == 0 || trimSpaceLeft(p.held) != "" { // not only white space after a call
+			p.said = append(p.said, p.held...)
+		}
+	case p.at == inLead && p.some && strings.Trim(string(p.call[:p.token]), spaces+",;") == "": // between two calls
+	default:
 		p.said = append(p.said, p.call...)
-	case p.count == 0 || trimSpaceLeft(p.held) != "": // not only white space after a call
-		p.said = append(p.said, p.held...)
 	}
 }
 
@@ -100,176 +145,434 @@ func (p *calls) flush() {
 // dropped reports whether the current call is left out.
 func (p *calls) dropped() bool { return p.only && p.count > 1 }
 
-// plain reads text outside of calls, up to and including an opening tag. It returns the rest.
+// plain reads text outside of calls, up to and including a mark. It returns the rest.
 func (p *calls) plain(text string) (rest string) {
-	text = p.held + text
-	tag := strings.Index(text, openTag)
-	end := tag // of the text before the tag, or before what may begin one
-	if tag < 0 {
-		end = len(text) - begins(text, openTag)
+	n := len(text)
+	if p.held != "" { // joining all of a long text again and again would take quadratic time
+		n = min(n, heldText)
 	}
-	white := len(trimSpaceRight(text[:end]))
-	p.said = append(p.said, text[:white]...)
-	if tag < 0 {
-		p.held = text[white:]
-		return ""
+	all := p.held + text[:n]
+	end, mark := p.find(all) // of the text before the mark, or before what may begin one
+	white := len(trimSpaceRight(all[:end]))
+	p.said = append(p.said, all[:white]...)
+	if mark.open == "" {
+		p.held = all[white:]
+		return text[n:]
 	}
-	tag += len(openTag)
-	p.call = append(p.call[:0], text[white:tag]...)
-	p.held, p.state, p.body, p.json = "", inOpen, len(p.call), brackets{}
-	return text[tag:]
+	end += len(mark.open)
+	p.call = append(p.call[:0], all[white:end]...)
+	rest = text[end-len(p.held):]
+	p.held, p.some = "", false
+	p.lead()
+	p.mark(mark)
+	return rest
 }
 
-// called reads text after an opening tag, up to the end of the call. It returns the rest. A
-// malformed call is given as text; the rest then begins with the byte that breaks the call.
+// find returns the first mark in text and its position. If there is none, it returns the position
+// of what may begin one at the end of text, which is the end if nothing does.
+func (p *calls) find(text string) (int, pair) {
+	for i := 0; ; i++ {
+		next := strings.IndexAny(text[i:], p.firsts)
+		if next < 0 {
+			return len(text), pair{}
+		}
+		i += next
+		for _, m := range p.form.reads.marks {
+			if strings.HasPrefix(text[i:], m.open) {
+				return i, m
+			}
+			if strings.HasPrefix(m.open, text[i:]) {
+				return i, pair{}
+			}
+		}
+	}
+}
+
+// called reads text outside of plain text. It returns the rest once plain text follows.
 func (p *calls) called(text string) (rest string) {
 	for i := range len(text) {
-		switch ok := p.step(text[i]); {
-		case !ok && p.begun: // events already given can't be taken back
-			p.flush()
-			p.begun, p.state = false, inText
+		if !p.step(text[i]) {
+			p.broken()
 			return text[i:]
-		case !ok:
-			p.said = append(p.said, p.call...)
-			p.state = inText
-			return text[i:]
-		case p.state == inText:
+		}
+		if p.at == inText {
 			return text[i+1:]
 		}
 	}
 	return ""
 }
 
-// step reads a byte after an opening tag. It returns false if the byte breaks the call, and leaves
-// the byte out of it.
+// broken gives a call as text that the next byte does not fit. Arguments that were given can't be
+// taken back.
+func (p *calls) broken() {
+	if p.begun {
+		p.flush()
+		p.begun = false
+	}
+	end := len(p.call)
+	if p.at == inLead || p.at == inBetween || p.at == inClose {
+		end = p.token
+	}
+	p.said = append(p.said, p.call[:end]...)
+	again := string(p.call[end:])
+	p.call, p.at = p.call[:0], inText
+	p.read(again)
+}
+
+// step reads a byte outside of plain text. It returns false if the byte does not fit, and leaves
+// the byte out.
 func (p *calls) step(c byte) bool {
-	switch p.state {
-	case inOpen:
-		begun, ok := p.expect(c, p.body, "{")
-		if begun {
-			p.body, p.state = len(p.call)-1, inBody
-			p.json.step(c)
-		}
-		return ok
-	case inBody:
-		return p.within(c)
-	}
-	ended, ok := p.expect(c, p.end, closeTag)
-	if !ended {
-		return ok
-	}
-	if !p.begun && !p.take() {
-		p.call = p.call[:len(p.call)-1]
+	if p.undecided() && len(p.call)-p.from >= p.limit() {
 		return false
 	}
-	p.flush()
-	p.begun, p.state = false, inText
-	return true
+	switch p.at {
+	case inLead:
+		return p.before(c)
+	case inObject:
+		return p.object(c)
+	case inName:
+		return p.named(c)
+	case inBetween:
+		return p.between(c)
+	case inArguments:
+		return p.inside(c)
+	case inPython:
+		p.call = append(p.call, c)
+		if !p.py.step(c) {
+			p.call = p.call[:len(p.call)-1]
+			return false
+		}
+		return !p.py.done() || p.complete()
+	}
+	return p.after(c)
 }
 
-// expect reads a byte of white space or of the text want after it; both begin at from in call. done
-// reports that want is complete; ok is false if the byte is neither.
-func (p *calls) expect(c byte, from int, want string) (done, ok bool) {
-	all := append(p.call[from:], c)
-	seen := bytes.TrimLeft(all, spaces)
-	if len(all)-len(seen) > heldSpace || !strings.HasPrefix(want, string(seen)) {
-		return false, false
+// undecided reports whether the text may still turn out to be no call.
+func (p *calls) undecided() bool {
+	return p.at == inLead || p.at == inName || p.at == inBetween || p.at == inObject && !p.marked && (p.name == "" || p.keys.args == 0)
+}
+
+// limit returns the number of bytes after which an undecided text is no call. After a mark it need
+// not be tight.
+func (p *calls) limit() int {
+	switch {
+	case p.at == inLead:
+		return heldText
+	case p.marked:
+		return 4*heldText + p.longest
+	}
+	return heldText + p.longest
+}
+
+// lead begins to read what stands before a call, at the end of call.
+func (p *calls) lead() {
+	p.at, p.name, p.latest, p.keys, p.py = inLead, "", "", object{}, nil
+	p.token, p.white = len(p.call), 0
+}
+
+// enter begins a call of which the name is known already, before its arguments.
+func (p *calls) enter(name string) {
+	p.call, p.from, p.open, p.base, p.held, p.some = p.call[:0], 0, p.open[:0], 0, "", false
+	p.lead()
+	p.at, p.name, p.marked = inBetween, name, true
+}
+
+// before reads a byte before a call.
+func (p *calls) before(c byte) bool {
+	if p.token == len(p.call) {
+		switch {
+		case c == '{':
+			p.call = append(p.call, c)
+			p.at, p.body, p.keys, p.json = inObject, len(p.call)-1, object{level: 1}, brackets{}
+			return p.json.step(c)
+		case nameByte(c) && p.bare():
+			p.word, p.keeps, p.at = len(p.call), false, inName
+			p.call = append(p.call, c)
+			return true
+		}
+	}
+	text, ok := p.fixed(c)
+	return ok && (text == "" || p.opened(text))
+}
+
+// bare reports whether a name without quotes may stand here.
+func (p *calls) bare() bool {
+	return p.form.Bare || len(p.open) > 0 && p.form.Python || p.form.reads.names
+}
+
+// fixed reads a byte of white space, or of one of the texts that may stand here. It returns the
+// text once it is complete. ok is false if the byte is neither.
+func (p *calls) fixed(c byte) (text string, ok bool) {
+	if p.token == len(p.call) && strings.IndexByte(spaces, c) >= 0 {
+		if p.white++; p.white > heldSpace {
+			return "", false
+		}
+		p.call = append(p.call, c)
+		p.token = len(p.call)
+		return "", true
 	}
 	p.call = append(p.call, c)
-	return string(seen) == want, true
+	seen := string(p.call[p.token:])
+	for text := range p.expected {
+		switch {
+		case text == seen:
+			p.token, p.white, p.latest = len(p.call), 0, text
+			return text, true
+		case strings.HasPrefix(text, seen):
+			return "", true
+		}
+	}
+	p.call = p.call[:len(p.call)-1]
+	return "", false
 }
 
-// within reads a byte of the call's object.
-func (p *calls) within(c byte) bool {
-	before := p.json.depth
+// expected yields the texts that may stand here.
+func (p *calls) expected(yield func(string) bool) {
+	r, closes, texts := &p.form.reads, p.open, p.form.reads.before
+	switch p.at {
+	case inBetween:
+		closes, texts = nil, r.between
+	case inClose:
+		closes, texts = p.open[p.base:], r.after
+		if !yield(r.close) {
+			return
+		}
+	}
+	for _, m := range r.marks {
+		if p.at == inLead && !p.marked && !yield(m.open) {
+			return
+		}
+	}
+	for i := len(closes) - 1; i >= 0; i-- {
+		if !yield(closes[i]) {
+			return
+		}
+	}
+	for _, text := range texts {
+		if !yield(text) {
+			return
+		}
+	}
+	for _, a := range r.around {
+		if p.at == inLead && !yield(a.open) {
+			return
+		}
+	}
+}
+
+// opened notes a fixed text that was read before or after a call. It returns false if that opens
+// too much.
+func (p *calls) opened(text string) bool {
+	if i := slices.Index(p.open, text); i >= 0 {
+		p.open, p.base = p.open[:i], min(p.base, i)
+		if p.some && p.at == inLead { // it belongs to the calls
+			p.call, p.token, p.from = p.call[:0], 0, 0
+			if p.marked && i == 0 {
+				p.at = inText
+			}
+		}
+		return true
+	}
+	if p.at != inLead {
+		return true
+	}
+	if i := slices.IndexFunc(p.form.reads.marks, func(m pair) bool { return m.open == text }); i >= 0 {
+		p.mark(p.form.reads.marks[i])
+	} else if i := slices.IndexFunc(p.form.reads.around, func(a pair) bool { return a.open == text }); i >= 0 {
+		p.open = append(p.open, p.form.reads.around[i].close)
+	}
+	return len(p.open) <= 4
+}
+
+// mark notes a mark that was read.
+func (p *calls) mark(m pair) {
+	p.marked, p.from, p.open, p.base = true, len(p.call), p.open[:0], 0
+	if m.close != "" {
+		p.open, p.base = append(p.open, m.close), 1
+	}
+}
+
+// named reads a byte after the first of a word.
+func (p *calls) named(c byte) bool {
+	if nameByte(c) {
+		if p.needsTool() && len(p.call)-p.word == p.longest {
+			return false
+		}
+		p.call = append(p.call, c)
+		return true
+	}
+	if !p.keeps {
+		p.name = string(p.call[p.word:])
+		if all := p.form.reads.content; all != "" && p.name == all && c == '\n' { // no call: the text of the answer
+			p.call, p.at = p.call[:0], inText
+			return true
+		}
+		if p.needsTool() && !p.tool(p.name) {
+			return false
+		}
+	}
+	p.at, p.token, p.white, p.latest = inBetween, len(p.call), 0, ""
+	return p.between(c)
+}
+
+// nameByte reports whether a name without quotes may contain the byte: any that ends no name in
+// any form.
+func nameByte(c byte) bool {
+	return c > ' ' && c != 0x7f && strings.IndexByte("{}[]()<>\"'`,;=|", c) < 0
+}
+
+// needsTool reports whether only a tool's name makes the text a call.
+func (p *calls) needsTool() bool { return !p.marked || p.form.reads.known }
+
+// between reads a byte between a name and its arguments.
+func (p *calls) between(c byte) bool {
+	if p.token == len(p.call) {
+		r := &p.form.reads
+		switch {
+		case c == '{':
+			p.call = append(p.call, c)
+			p.at, p.body, p.json = inArguments, len(p.call)-1, brackets{}
+			p.json.step(c)
+			if p.exact {
+				p.begin()
+			}
+			return true
+		case c == '(' && p.form.Python:
+			p.call = append(p.call, c)
+			p.at, p.py = inPython, newPython()
+			return true
+		case nameByte(c) && p.latest != "" && (p.latest == r.renames || p.latest == r.id):
+			p.word, p.keeps, p.at = len(p.call), p.latest == r.id, inName
+			p.call = append(p.call, c)
+			return true
+		}
+	}
+	_, ok := p.fixed(c)
+	return ok
+}
+
+// inside reads a byte of the arguments after a name without quotes.
+func (p *calls) inside(c byte) bool {
 	if !p.json.step(c) {
 		return false
 	}
-	switch {
-	case !p.begun:
-		p.call = append(p.call, c)
-		if p.exact && p.json.depth == 2 && c == '{' {
-			p.begin()
-		}
-	case max(before, p.json.depth) > 1: // not a bracket of the call's object
+	if p.begun {
 		p.said = append(p.said, c)
+	} else {
+		p.call = append(p.call, c)
 	}
-	if p.json.depth == 0 {
-		p.end, p.state = len(p.call), inClose
+	if p.json.depth > 0 {
+		return true
+	}
+	return p.complete()
+}
+
+// complete ends a call, or waits for the text that closes it.
+func (p *calls) complete() bool {
+	p.end = len(p.call)
+	if !p.marked || p.form.reads.close == "" {
+		return p.finish()
+	}
+	if p.begun {
+		p.flush()
+	}
+	p.at, p.token, p.white = inClose, len(p.call), 0
+	return true
+}
+
+// after reads a byte before the text that closes a call.
+func (p *calls) after(c byte) bool {
+	text, ok := p.fixed(c)
+	switch text {
+	case "":
+		return ok
+	case p.form.reads.close:
+		p.open = p.open[:p.base]
+		return p.finish()
+	}
+	return p.opened(text)
+}
+
+// finish gives a complete call. It returns false, and leaves the last byte out, if the text is
+// none.
+func (p *calls) finish() bool {
+	if !p.begun && !p.take() {
+		p.call = p.call[:len(p.call)-1]
+		p.token = len(p.call)
+		return false
+	}
+	p.flush()
+	p.begun, p.some = false, true
+	p.call, p.from = p.call[:0], 0
+	if p.lead(); p.marked && len(p.open) == 0 {
+		p.at = inText
 	}
 	return true
 }
 
-// begin starts giving the arguments, if the text before them has exactly the forced form.
-func (p *calls) begin() {
-	const before, between = `{"name": `, `, "arguments": {`
-	name, ok := strings.CutPrefix(string(p.call[p.body:]), before)
-	name, end := strings.CutSuffix(name, between)
-	if !ok || !end || json.Unmarshal([]byte(name), &name) != nil {
-		return
+// take appends the events of a complete call. It returns false, and appends nothing, if the text
+// is no call.
+func (p *calls) take() bool {
+	name, arguments, ok := p.name, "", true
+	switch {
+	case p.py != nil:
+		arguments = string(p.py.out)
+	case p.keys.level > 0:
+		name, arguments, ok = parts(p.call[p.body:p.end], p.marked)
+	default:
+		arguments = string(p.call[p.body:p.end])
+		ok = json.Valid(p.call[p.body:p.end])
 	}
+	if !ok {
+		return false
+	}
+	p.give(name, arguments)
+	return true
+}
+
+// give appends the events of a call.
+func (p *calls) give(name, arguments string) {
 	p.flush()
 	if p.count++; !p.dropped() {
 		p.events = append(p.events, Event{Call, name})
+		if arguments != "" {
+			p.events = append(p.events, Event{Arguments, arguments})
+		}
 	}
+}
+
+// begin starts giving the arguments of a call as they arrive, from the last byte in call.
+func (p *calls) begin() {
+	p.give(p.name, "")
 	p.begun = true
+	p.call, p.token, p.from = p.call[:0], 0, 0
 	p.said = append(p.said, '{')
 }
 
-// take appends the events of a complete call. It returns false, and appends nothing, if the object
-// is not a call.
-func (p *calls) take() bool {
-	var all map[string]json.RawMessage
-	var name string
-	if json.Unmarshal(p.call[p.body:p.end], &all) != nil || json.Unmarshal(all["name"], &name) != nil || name == "" {
+// cut gives what there is of a call that has ended with the output, if that has a name and the
+// beginning of arguments.
+func (p *calls) cut() bool {
+	var arguments []byte
+	switch {
+	case p.at == inClose:
+		return p.take()
+	case p.at == inArguments:
+		arguments = p.call[p.body:]
+	case p.at == inPython:
+		arguments = p.py.out
+	case p.name == "" || p.at == inText || p.at == inName || p.at == inLead:
+		return false
+	case p.at == inObject && p.keys.args > 0:
+		arguments = p.call[p.keys.args:]
+		if p.keys.end > 0 {
+			arguments = p.call[p.keys.args:p.keys.end]
+		}
+	case !p.exact:
 		return false
 	}
-	arguments := "{}"
-	if raw := all["arguments"]; len(raw) > 0 && string(raw) != "null" {
-		arguments = string(raw)
-		if raw[0] == '"' && json.Unmarshal(raw, &arguments) != nil { // a JSON object encoded as a string
-			return false
-		}
-		if text := strings.TrimLeft(arguments, spaces); text == "" || text[0] != '{' || !json.Valid([]byte(arguments)) {
-			return false
-		}
-	}
-	p.flush()
-	if p.count++; !p.dropped() {
-		p.events = append(p.events, Event{Call, name}, Event{Arguments, arguments})
-	}
+	p.give(p.name, string(arguments))
 	return true
 }
 
-// brackets finds the end of a JSON object that arrives byte by byte. Whether the object is valid is
-// not its concern, but it refuses bytes that occur outside of strings in no JSON text.
-type brackets struct {
-	depth   int
-	quoted  bool // inside a string
-	escaped bool // after a backslash
-}
-
-// step reads a byte. It returns false if the byte can't be part of an object. The object ends when
-// depth is 0 again.
-func (b *brackets) step(c byte) bool {
-	switch {
-	case b.escaped:
-		b.escaped = false
-	case b.quoted:
-		b.escaped, b.quoted = c == '\\', c != '"'
-		return c >= ' '
-	case c == '"':
-		b.quoted = true
-	case c == '{' || c == '[':
-		b.depth++
-		return b.depth <= maxDepth
-	case c == '}' || c == ']':
-		b.depth--
-	default:
-		return strings.IndexByte(spaces+",:+-.0123456789eEtrufalsn", c) >= 0
-	}
-	return true
-}
-
-// maxDepth bounds the nesting of arguments.
-const maxDepth = 64
+// tool reports whether the request has a tool with this name.
+func (p *calls) tool(name string) bool { return slices.Contains(p.tools, name) }

@@ -8,12 +8,14 @@ type Options struct {
 	// a text is a call only if it names one of them.
 	Tools []string
 	// Exact says that a grammar holds the calls to the form, so that arguments can be given as
-	// they arrive. Otherwise a call is given once it is complete, and a malformed one is text.
+	// they arrive, once the name and the beginning of the arguments are there. Otherwise a call is
+	// given once it is complete, and a malformed one is text. A call that the end of the output
+	// cuts is given with what there is of its arguments.
 	Exact bool
 	// One keeps the first call and drops the others.
 	One bool
 	// Reasoning separates the reasoning at the beginning of the output. Opened says that the
-	// prompt itself ends with its opening tag.
+	// prompt itself ends with its opening tag. Harmony's channels are separated without it.
 	Reasoning, Opened bool
 }
 
@@ -37,19 +39,23 @@ const (
 // Parser separates an output into its parts. The output may arrive in pieces of any size; the
 // parts are the same for all of them.
 type Parser struct {
-	think  *thinking // nil: no reasoning expected
-	calls  *calls    // nil: no tools
-	events []Event
+	think    *thinking // nil: no reasoning expected
+	channels *channels // nil: the form has none
+	calls    *calls    // nil: no tools
+	events   []Event
 }
 
 // NewParser returns a Parser at the beginning of an output.
 func NewParser(o Options) *Parser {
 	p := &Parser{}
-	if o.Reasoning {
-		p.think = &thinking{inside: o.Opened}
-	}
 	if o.Form != nil {
-		p.calls = &calls{exact: o.Exact, only: o.One}
+		p.calls = newCalls(o)
+	}
+	switch {
+	case o.Form != nil && o.Form.reads.channels:
+		p.channels = &channels{calls: p.calls}
+	case o.Reasoning:
+		p.think = &thinking{inside: o.Opened}
 	}
 	return p
 }
@@ -59,6 +65,10 @@ func NewParser(o Options) *Parser {
 // call.
 func (p *Parser) Next(text string, last bool) []Event {
 	p.events = p.events[:0]
+	if p.channels != nil {
+		p.events = p.channels.next(p.events, text, last)
+		return p.events
+	}
 	if p.think != nil {
 		var thought string
 		if thought, text = p.think.next(text, last); thought != "" {

@@ -36,147 +36,98 @@ func join(all, more []Event) []Event {
 	return all
 }
 
-// parsers returns one Parser per way to read a text.
-func parsers() []*Parser {
-	var all []*Parser
-	for _, o := range []Options{{}, {Form: Hermes}, {Form: Hermes, One: true}, {Form: Hermes, Exact: true}} {
-		all = append(all, NewParser(o))
-		o.Reasoning = true
-		all = append(all, NewParser(o))
-		o.Opened = true
-		all = append(all, NewParser(o))
+// testTools are the tools of the requests in the tests.
+var testTools = []string{"f", "g", "weather"}
+
+// ways returns the ways to read an output in a form, nil for an output without calls.
+func ways(f *Form) (all []Options) {
+	for _, o := range []Options{{Form: f, Tools: testTools}, {Form: f, One: true, Tools: testTools}, {Form: f, Exact: true, Tools: testTools}} {
+		all = append(all, o)
+	}
+	if f == nil || f == Hermes {
+		all = append(all, Options{Form: f, Reasoning: true}, Options{Form: f, Exact: true, Reasoning: true, Opened: true, Tools: testTools})
 	}
 	return all
 }
 
-var outputTexts = []string{
-	"plain text, with <b>tags</b> and  spaces ",
-	"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}}\n</tool_call>",
-	"See:\n\n<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call> \n <tool_call>{\"name\": \"g\"}</tool_call>\n.",
-	"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool",
-	"<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"} </tool_call>\n\n",
-	"<tool_call>{\"name\": 5}</tool_call>", "<tool_call>{'name': 'f'}</tool_call>", "<tool_call><tool_call>{\"name\":\"f\"}</tool_call>",
-	"<tool_call>{\"name\": \"f\"} and more</tool_call>", "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>",
-	"<<tool_call>{\"a\": tru}<tool_<tool_call>", strings.Repeat(" ", 50) + "<tool_call>" + strings.Repeat("\n", 50) + "{}",
-	"<think>\nhm\n</think>\n\nyes", " <think></think>no", "<thin", strings.Repeat(" ", 40) + "<think>a</think>", "<think> a </th ink> " + strings.Repeat(" ", 60) + "</think> b <think>",
+// everyForm returns all forms, and nil for outputs without calls.
+func everyForm() []*Form { return append([]*Form{nil}, forms...) }
+
+var reasoningTexts = []string{
+	"<think>\nhm\n</think>\n\nyes", " <think></think>no", "<thin", strings.Repeat(" ", 40) + "<think>a</think>",
+	"<think> a </th ink> " + strings.Repeat(" ", 60) + "</think> b <think>",
 	"<think>one</think>\n<tool_call>{\"name\":\"f\"}</tool_call>", "</think>\n<tool_call>",
 }
 
-// TestHermes covers valid, broken and truncated calls.
-func TestHermes(t *testing.T) {
-	var b strings.Builder
-	for _, text := range outputTexts[:12] {
-		o := &Parser{calls: &calls{}}
-		fmt.Fprintf(&b, "%q\n", text)
-		for _, e := range split(o, text, nil) {
-			fmt.Fprintf(&b, "  %s %q\n", []string{"text", "thought", "call", "arguments"}[e.Kind], e.Text)
+// texts returns the outputs of the tests in a form.
+func texts(t testing.TB, f *Form) (all []string) {
+	for _, row := range readRows(t) {
+		if row.form == f || f == nil && row.form == Hermes {
+			all = append(all, row.text)
 		}
 	}
-	const want = `"plain text, with <b>tags</b> and  spaces "
-  text "plain text, with <b>tags</b> and  spaces "
-"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": [1, {\"b\": \"}\\\"\"}]}}\n</tool_call>"
-  call "f"
-  arguments "{\"a\": [1, {\"b\": \"}\\\"\"}]}"
-"See:\n\n<tool_call>{\"arguments\": {}, \"name\": \"f\"}</tool_call> \n <tool_call>{\"name\": \"g\"}</tool_call>\n."
-  text "See:"
-  call "f"
-  arguments "{}"
-  call "g"
-  arguments "{}"
-  text "\n."
-"<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": 1}}\n</tool"
-  call "f"
-  arguments "{\"a\": 1}"
-"<tool_call>{\"name\": \"f\", \"arguments\": \"{}\"} </tool_call>\n\n"
-  call "f"
-  arguments "{}"
-"<tool_call>{\"name\": 5}</tool_call>"
-  text "<tool_call>{\"name\": 5}</tool_call>"
-"<tool_call>{'name': 'f'}</tool_call>"
-  text "<tool_call>{'name': 'f'}</tool_call>"
-"<tool_call><tool_call>{\"name\":\"f\"}</tool_call>"
-  text "<tool_call>"
-  call "f"
-  arguments "{}"
-"<tool_call>{\"name\": \"f\"} and more</tool_call>"
-  text "<tool_call>{\"name\": \"f\"} and more</tool_call>"
-"<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"
-  text "<tool_call>{\"name\": \"f\", \"arguments\": [1]}</tool_call>"
-"<<tool_call>{\"a\": tru}<tool_<tool_call>"
-  text "<<tool_call>{\"a\": tru}<tool_<tool_call>"
-"                                                  <tool_call>\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n\n{}"
-`
-	got := b.String()
-	if i := strings.LastIndex(got, "  text"); got[:i] != want {
-		t.Errorf("got\n%s", got)
+	if f == nil || f == Hermes {
+		all = append(all, reasoningTexts...)
 	}
+	return all
 }
 
-// FuzzOutput: a text gives the same however it is split, and nothing of it is lost but
-// what belongs to calls and reasoning.
-func FuzzOutput(f *testing.F) {
-	for i, text := range outputTexts {
-		f.Add(text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
-		f.Add(text, []byte(strings.Repeat("\x01", len(text))))
+// FuzzParser: in any form a text gives the same however it is split, nothing of it is lost but what
+// belongs to calls and reasoning, and the arguments are objects.
+func FuzzParser(f *testing.F) {
+	for i, form := range everyForm() {
+		for _, text := range texts(f, form) {
+			f.Add(byte(i), text, []byte{1, 2, 3, 1, 1, 1, 7, byte(i), 5, 11, 0, 4})
+			f.Add(byte(i), text, []byte(strings.Repeat("\x01", len(text))))
+		}
 	}
-	f.Fuzz(func(t *testing.T, text string, cuts []byte) {
-		whole, parts, rest := parsers(), parsers(), parsers()
-		for i := range whole {
-			want := split(whole[i], text, nil)
-			if got := split(parts[i], text, cuts); !slices.Equal(got, want) {
-				t.Errorf("%q in pieces of %v: %q, whole %q", text, cuts, got, want)
+	f.Fuzz(func(t *testing.T, form byte, text string, cuts []byte) {
+		for _, o := range ways(everyForm()[int(form)%(len(forms)+1)]) {
+			whole := NewParser(o)
+			want := split(whole, text, nil)
+			if got := split(NewParser(o), text, cuts); !slices.Equal(got, want) {
+				t.Errorf("%+v: %q in pieces of %v: %q, whole %q", o, text, cuts, got, want)
 			}
-			p := rest[i]
-			said, called := "", []string(nil)
-			for _, e := range join(nil, p.Next(text, true)) {
-				switch e.Kind {
-				case Text:
+			said := ""
+			for i, e := range want {
+				if e.Kind == Text {
 					said += e.Text
-				case Arguments:
-					called = append(called, e.Text)
+				}
+				if trimmed := strings.TrimLeft(e.Text, spaces); e.Kind == Arguments && !o.Exact && (trimmed == "" || trimmed[0] != '{' || !json.Valid([]byte(e.Text)) && i < len(want)-1) {
+					t.Errorf("%q: arguments %q are no object", text, e.Text)
 				}
 			}
-			if p.Calls() == 0 && p.think == nil && (p.calls == nil || !p.calls.exact) && said != text {
-				t.Errorf("%q calls nothing, and %q is left of it", text, said)
-			}
-			for _, arguments := range called {
-				if trimmed := strings.TrimLeft(arguments, spaces); (!json.Valid([]byte(arguments)) || trimmed[0] != '{') && !p.calls.exact {
-					t.Errorf("%q: arguments %q are no object", text, arguments)
-				}
+			drops := o.Form != nil && (o.Form.reads.channels || o.Form.reads.content != "")
+			if whole.Calls() == 0 && !o.Reasoning && !drops && said != text {
+				t.Errorf("%+v: %q calls nothing, and %q is left of it", o, text, said)
 			}
 		}
 	})
 }
 
-// again returns a copy of o, which must not have read any text yet.
-func (o *Parser) again() *Parser {
-	twin := *o
-	if o.calls != nil {
-		calls := *o.calls
-		twin.calls = &calls
-	}
-	if o.think != nil {
-		think := *o.think
-		twin.think = &think
-	}
-	return &twin
-}
-
-// TestEverySplit: a text cut into three pieces at any positions gives the same events as the
-// whole.
+// TestEverySplit: a text cut into two pieces anywhere, or into three with a short one between, or
+// into bytes, gives the same events as the whole.
 func TestEverySplit(t *testing.T) {
-	for _, text := range outputTexts {
-		for k, unread := range parsers() {
-			want := split(unread.again(), text, nil)
-			for i := range len(text) + 1 {
-				for j := i; j <= len(text); j++ {
-					o := unread.again()
+	for _, f := range everyForm() {
+		for _, text := range texts(t, f) {
+			for _, o := range ways(f) {
+				want := split(NewParser(o), text, nil)
+				check := func(pieces ...string) {
 					var got []Event
-					for n, piece := range []string{text[:i], text[i:j], text[j:]} {
-						got = join(got, o.Next(piece, n == 2))
+					p := NewParser(o)
+					for i, piece := range pieces {
+						got = join(got, p.Next(piece, i == len(pieces)-1))
 					}
 					if !slices.Equal(got, want) {
-						t.Fatalf("way %d: %q, %q, %q: %q, whole %q", k, text[:i], text[i:j], text[j:], got, want)
+						t.Fatalf("%+v: %q: %q, whole %q", o, pieces, got, want)
+					}
+				}
+				check(strings.Split(text, "")...)
+				check(append(strings.Split(text, ""), "")...)
+				for i := range len(text) {
+					for _, n := range []int{0, 1, 2, 5} {
+						j := min(i+n, len(text))
+						check(text[:i], text[i:j], text[j:])
 					}
 				}
 			}
@@ -184,66 +135,170 @@ func TestEverySplit(t *testing.T) {
 	}
 }
 
-// TestHeldBack: of a text without a call, at most 64 bytes are delayed.
-func TestHeldBack(t *testing.T) {
-	for _, text := range []string{strings.Repeat("a <tool_cal ", 100), strings.Repeat(" \n", 500), strings.Repeat("<tool_call> x ", 100),
-		strings.Repeat("<", 500), "<tool_call>" + strings.Repeat(" ", 500), strings.Repeat(`<tool_call>{"a":"<tool_call>{"`, 50)} {
-		for i, o := range parsers() {
-			given := 0
-			for j := range len(text) {
-				for _, e := range o.Next(text[j:j+1], false) {
-					given += len(e.Text)
+// marksOf returns the fixed texts of a form.
+func marksOf(f *Form) (all []string) {
+	if f == nil {
+		return []string{"<tool_call>"}
+	}
+	r := f.reads
+	for _, m := range append(slices.Clone(r.marks), r.around...) {
+		all = append(all, m.open, m.close)
+	}
+	all = append(append(append(append(all, r.before...), r.between...), r.after...), r.close)
+	if r.channels {
+		all = append(all, markers...)
+	}
+	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
+}
+
+// TestFixed: of the texts that may stand at one place, none is the beginning of another.
+func TestFixed(t *testing.T) {
+	for _, f := range forms {
+		for _, p := range []*calls{{at: inLead, marked: !f.reads.first}, {at: inBetween}, {at: inClose}} {
+			p.form = f
+			for _, pair := range append(slices.Clone(f.reads.marks), f.reads.around...) {
+				p.open = append(p.open, pair.close)
+			}
+			all := slices.Collect(p.expected)
+			for _, a := range all {
+				for _, b := range all {
+					if a != "" && a != b && strings.HasPrefix(b, a) {
+						t.Errorf("%s, place %d: %q begins with %q", f.Name, p.at, b, a)
+					}
 				}
-				if o.calls != nil && o.calls.state >= inBody || o.think != nil && o.think.inside {
+			}
+		}
+	}
+}
+
+// TestHeldBack: of a text without a call, at most 64 bytes are delayed, and the name of a tool.
+func TestHeldBack(t *testing.T) {
+	long := strings.Repeat("x", 500)
+	for _, f := range everyForm() {
+		hostile := []string{strings.Repeat(" \n", 500), strings.Repeat("<", 500), strings.Repeat(`{"a":"<tool_call>{"`, 50), strings.Repeat("a\n", 200),
+			`{"name": "` + long, `{"name": "f", "b": "` + long, `{"` + long, `{"a": [` + strings.Repeat("1, ", 200), "[" + long, "[f " + long, "[[[[" + long,
+			"```json\n{\"name\": \"f\",\n\"note\": \"" + long, strings.Repeat("```json\n", 100), strings.Repeat(",;", 200), long, " to=" + long}
+		for _, m := range marksOf(f) {
+			hostile = append(hostile, strings.Repeat("a "+m[:len(m)-1]+" ", 50))
+		}
+		for _, text := range hostile {
+			for _, o := range ways(f) {
+				if o.Opened {
 					continue
 				}
-				if held := j + 1 - given; held > 64 && o.Calls() == 0 && (o.think == nil || o.think.done && !o.think.begun) {
-					t.Fatalf("way %d: %d bytes of %.40q are held back", i, held, text)
+				p, given := NewParser(o), 0
+				for i := range len(text) {
+					for _, e := range p.Next(text[i:i+1], false) {
+						given += len(e.Text)
+					}
+					if held := i + 1 - given; held > heldText+len("weather") && p.Calls() == 0 && (p.channels == nil || p.channels.state != inHeader) {
+						t.Fatalf("%+v: %d bytes of %.40q are held back", o, held, text)
+					}
 				}
 			}
 		}
 	}
 }
 
-// TestHostileTags: each byte of a hostile text is scanned once: a megabyte in pieces of one byte
-// takes seconds at most, and four times the text allocates about four times the memory.
-func TestHostileTags(t *testing.T) {
-	const size = 1 << 20
-	for _, unit := range []string{"<tool_call>", `<tool_call>{"a":"`, `<tool_call>{"name":"f"}`, "<tool_call>{", " ", `<tool_call>{"name":"f","arguments":{}}</tool_call>`, "<think>", "</think", "<think> "} {
-		text := strings.Repeat(unit, size/len(unit))
-		for _, o := range []*Parser{{calls: &calls{}}, {calls: &calls{exact: true}, think: &thinking{}}, {think: &thinking{inside: true}}} {
-			steps := 0
-			for i := range len(text) {
-				o.Next(text[i:i+1], false)
-				if o.think != nil {
-					steps = max(steps, len(o.think.held))
-				}
-			}
-			o.Next("", true)
-			if steps > 64 {
-				t.Errorf("%q: %d bytes are looked at again with each piece", unit, steps)
-			}
+// TestHostile: each byte of a hostile text is scanned a bounded number of times: four times the
+// text allocates about four times the memory, in pieces as well as whole.
+func TestHostile(t *testing.T) {
+	const size = 1 << 12
+	for _, f := range everyForm() {
+		units := append(marksOf(f), "<think>", "</think", "<think> ", `{"name":"f","arguments":{"a":"`, `{"a":`, "f\n{", "[f(a=[", " ")
+		for _, m := range marksOf(f) {
+			units = append(units, m+m[:len(m)-1], m+" {", m+`f{"a":1}`, m+`{"name":"f","arguments":{}}`, m+`{"name":"`)
 		}
-		for i := range parsers() {
-			quarter, whole := allocated(i, text[:size/16]), allocated(i, text[:size/4])
-			if whole > 6*quarter+1<<18 {
-				t.Errorf("way %d, %q: a quarter of a megabyte takes %d bytes of memory, a quarter of that %d", i, unit, whole, quarter)
+		for _, unit := range units {
+			text := strings.Repeat(unit, size/len(unit)*4)
+			for _, o := range ways(f) {
+				for _, piece := range []int{7, len(text)} {
+					quarter, whole := allocated(o, text[:len(text)/4], piece), allocated(o, text, piece)
+					if whole > 6*quarter+1<<16 {
+						t.Errorf("%+v, %q in pieces of %d: %d bytes take %d of memory, four times as many %d", o, unit, piece, size, quarter, whole)
+					}
+				}
 			}
 		}
 	}
 }
 
-// allocated returns the bytes allocated while one of parsers(), selected by its index way, reads a
-// text in pieces of seven bytes.
-func allocated(way int, text string) uint64 {
-	o := parsers()[way]
+// allocated returns the bytes allocated while a text is read in pieces.
+func allocated(o Options, text string, piece int) uint64 {
+	p := NewParser(o)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for len(text) > 0 {
-		n := min(7, len(text))
-		o.Next(text[:n], n == len(text))
+		n := min(piece, len(text))
+		p.Next(text[:n], n == len(text))
 		text = text[n:]
 	}
 	runtime.ReadMemStats(&after)
 	return after.TotalAlloc - before.TotalAlloc
+}
+
+// written returns calls of f and g as a grammar writes them in a form.
+func written(f *Form, arguments ...string) string {
+	text := f.Begin
+	for i, a := range arguments {
+		name := testTools[i]
+		if !f.Bare {
+			name = `"` + name + `"`
+		}
+		if i > 0 {
+			text += f.Gap
+		}
+		text += f.Open + name + f.Arguments + a + f.Close
+	}
+	return text + f.End
+}
+
+// TestWritten: what a grammar writes from the table of forms is read back, and with Exact the
+// arguments come as they arrive.
+func TestWritten(t *testing.T) {
+	arguments := []string{`{"city": "Paris", "days": [1, {"b": "}\""}]}`, `{}`, `{"a": {"name": "x", "arguments": {}}}`}
+	for _, f := range forms {
+		text := written(f, arguments...)
+		for _, o := range ways(f) {
+			var want []Event
+			for i, a := range arguments {
+				if want = append(want, Event{Call, testTools[i]}, Event{Arguments, a}); o.One {
+					break
+				}
+			}
+			if o.Reasoning {
+				continue
+			}
+			if got := split(NewParser(o), text, nil); !slices.Equal(got, want) {
+				t.Errorf("%s, exact %t: %q gives %q, want %q", f.Name, o.Exact, text, got, want)
+			}
+		}
+		p, given := NewParser(Options{Form: f, Tools: testTools, Exact: true}), 0
+		for i := range strings.Index(text, "Paris") {
+			for _, e := range p.Next(text[i:i+1], false) {
+				given += len(e.Text)
+			}
+		}
+		if want := len(`f{"city": "`); given != want {
+			t.Errorf("%s: %d bytes of a call have been given, want %d", f.Name, given, want)
+		}
+	}
+}
+
+// show returns events as the tables of the tests write them.
+func show(events []Event) string {
+	var all []string
+	for _, e := range events {
+		switch e.Kind {
+		case Text:
+			all = append(all, fmt.Sprintf("%q", e.Text))
+		case Thought:
+			all = append(all, fmt.Sprintf("(%q)", e.Text))
+		case Call:
+			all = append(all, e.Text)
+		case Arguments:
+			all[len(all)-1] += e.Text
+		}
+	}
+	return strings.Join(all, " ")
 }
