@@ -201,7 +201,7 @@ func (a *answer) end(err error) {
 	if err == io.EOF {
 		return
 	}
-	drained := context.Cause(a.p.g.door.Over())
+	drained := context.Cause(a.p.g.open.Over())
 	if drained == nil {
 		a.broken(err)
 	}

@@ -48,7 +48,7 @@ type Gateway struct {
 	buffers   sync.Pool // of *[]byte
 	via       string    // this gateway's entry in the header Via; a request that has it already is in a loop
 	bodies    web.Bodies
-	door      *web.Door
+	open      *web.OpenRequests
 	clock     sync.WaitGroup // the goroutine of tick
 }
 
@@ -68,7 +68,7 @@ func New(cfg Config) (*Gateway, error) {
 	if cfg.Replicas != nil {
 		nameReplica(&cfg.Router)
 	}
-	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), door: web.NewDoor(cfg.MaxOpen),
+	g := &Gateway{cfg: cfg, log: cfg.Log, via: fmt.Sprintf("1.1 coppice-%016x", rand.Uint64()), open: web.NewOpenRequests(cfg.MaxOpen),
 		bodies: web.Bodies{Most: cfg.MaxBodiesBytes}}
 	g.attempts = attempts{at: map[*members.Member]map[*attempt]struct{}{}, patience: lostPatience}
 	g.requests.New = func() any { return &requestBuffer{} }
@@ -142,7 +142,7 @@ func (g *Gateway) tick() {
 	defer t.Stop()
 	for {
 		select {
-		case <-g.door.Over().Done():
+		case <-g.open.Over().Done():
 			return
 		case now := <-t.C:
 			g.dispatch.Tick()
@@ -231,17 +231,17 @@ func readAs(s *members.Summary) prompt.As {
 }
 
 // Draining reports whether Shutdown or Close has been called.
-func (g *Gateway) Draining() bool { return g.door.Draining() }
+func (g *Gateway) Draining() bool { return g.open.Draining() }
 
 // enter admits a request, or returns the reason to refuse it: the gateway is shutting down, too
 // many requests are open, or the request has passed this gateway before. An admitted request
-// must call g.door.Leave.
+// must call g.open.Leave.
 func (g *Gateway) enter(r *http.Request) error {
 	// A proxy in between may have joined several Via headers into one line.
 	if slices.ContainsFunc(r.Header.Values("Via"), func(line string) bool { return strings.Contains(line, g.via) }) {
 		return errLoop
 	}
-	switch g.door.Enter() {
+	switch g.open.Enter() {
 	case web.ErrDraining:
 		return errDraining
 	case web.ErrFull:
@@ -257,13 +257,13 @@ func (g *Gateway) Serve(l net.Listener) error { return web.Serve(&g.http, l) }
 // ends the open requests. Then it closes everything. It returns ctx's error if requests had to
 // be ended.
 func (g *Gateway) Shutdown(ctx context.Context) error {
-	return errors.Join(g.door.Shutdown(ctx, &g.http, errDrained, nil), g.Close())
+	return errors.Join(g.open.Shutdown(ctx, &g.http, errDrained, nil), g.Close())
 }
 
 // Close ends all requests and connections at once. When it returns, only answers that clients do
 // not read may still be running. It may be called again.
 func (g *Gateway) Close() error {
-	g.door.Finish(errDrained)
+	g.open.Finish(errDrained)
 	err := g.http.Close()
 	if g.peers != nil {
 		err = errors.Join(err, g.peers.Close())

@@ -222,7 +222,7 @@ func TestFiguresOfANameStay(t *testing.T) {
 	close(goOn)
 	<-done
 	s.until("the late one is over", func() bool {
-		return s.door.Open() == 0
+		return s.open.Count() == 0
 	})
 	if n := counted(); n != 4 {
 		t.Errorf("%v are counted, want all 4", n)

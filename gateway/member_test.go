@@ -102,7 +102,7 @@ func TestNothingStaysOfAWorkerThatLeft(t *testing.T) {
 		t.Errorf("%s %s", r.Status, r.text)
 	}
 	s.until("the request is over", func() bool {
-		return s.door.Open() == 0
+		return s.open.Count() == 0
 	})
 	if claims := len(s.members.Summary().ByID); claims != 0 {
 		t.Errorf("%d names are taken", claims)

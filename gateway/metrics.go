@@ -74,7 +74,7 @@ func newMetrics(g *Gateway) (*metrics, error) {
 }
 
 // begin creates the series of all pools, so that they start at 0.
-func (m *metrics) begin(p *dispatch.Pools) {
+func (m *metrics) begin(p *dispatch.Partition) {
 	for _, name := range p.Names() {
 		m.Pooled.WithLabelValues(name)
 		m.PoolLeft.WithLabelValues(name)

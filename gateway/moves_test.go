@@ -131,7 +131,7 @@ func TestRenamed(t *testing.T) {
 		t.Fatalf("%s %s", r.Status, r.text)
 	}
 	s.until("it is counted", func() bool {
-		return s.door.Open() == 0
+		return s.open.Count() == 0
 	})
 	a.mu.Lock()
 	a.card.Name, a.card.Epoch = "b", 2

@@ -52,7 +52,7 @@ type proxiedRequest struct {
 	decision router.Decision
 	attempt  *attempt
 	attempts int
-	pools    *dispatch.Pools // the pools at the time of the request's arrival; nil without pools
+	pools    *dispatch.Partition // the pools at the time of the request's arrival; nil without pools
 	pool     router.PoolID   // current pool; 0 without pools
 	status   int
 	fault    error

@@ -136,7 +136,7 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 			g.refuse(w, r, err)
 			return
 		}
-		defer g.door.Leave()
+		defer g.open.Leave()
 		p := g.newRequest(w, r, admin)
 		defer p.close()
 		defer p.ended(r)
@@ -150,7 +150,7 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 		}
 		r.Header.Del("Expect") // the body has been read already
 		r.Header.Del("Upgrade")
-		ctx, end := g.door.Bound(context.WithValue(r.Context(), requestKey{}, p))
+		ctx, end := g.open.Bound(context.WithValue(r.Context(), requestKey{}, p))
 		defer end()
 		p.client.Out.SetWriteDeadline(time.Time{}) // none until there is something to write
 		p.ctx = ctx

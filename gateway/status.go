@@ -218,7 +218,7 @@ func viewOf(g *Gateway) fleetview.State {
 		Schema: fleetview.Schema, Version: g.cfg.Version, UptimeS: now.Sub(g.metrics.begun).Seconds(), Policy: f.Policy, Prompts: f.Prompts,
 		Queued: rm.Waiting, Troubles: f.Troubles, Workers: make([]fleetview.Worker, 0, len(f.Workers)),
 	}
-	s.Open = g.door.Open()
+	s.Open = g.open.Count()
 	var sums map[string]fleetview.Sums
 	s.Fleet, sums, s.Recent = g.metrics.recent.Read(now)
 	for _, w := range f.Workers {

@@ -114,10 +114,10 @@ func (q *queue) turnOf(req *Request, now float64) turn {
 	return t
 }
 
-// first returns the entry of the waiting request to place next, or none: the one with the
+// next returns the entry of the waiting request to place next, or none: the one with the
 // earliest turn among requests that have a free eligible worker. A request whose workers are all
 // busy holds up no others. It costs one step per lane, and one per request that avoids workers.
-func (q *queue) first(f *fleet) int32 {
+func (q *queue) next(f *fleet) int32 {
 	best := int32(none)
 	if q.n == 0 {
 		return best

@@ -32,7 +32,7 @@ func (r *Router) nextWaiting() int32 {
 	if r.active >= r.cfg.MaxActive {
 		return none
 	}
-	return r.queue.first(&r.fleet)
+	return r.queue.next(&r.fleet)
 }
 
 // choose scores the candidates for req, picks one and makes the reservation. Errors: [ErrFull],

@@ -91,7 +91,7 @@ func (s *Scheduler) try(now time.Duration, p *Plan, q *sequence) bool {
 		s.queue.follow(q, leader, until)
 		return false
 	}
-	if s.fetches != nil && s.fetches.first(now, q, &f) {
+	if s.fetches != nil && s.fetches.atTurn(now, q, &f) {
 		return false
 	}
 	if s.queue.excluded(q) { // part of it was evicted, so it counts as long now

@@ -58,7 +58,7 @@ func (w *queue) displace(req *Request, lack int) (groups []*group) {
 		}
 		g := w.displaceable.first().group
 		for _, q := range g.samples {
-			w.keep(q)
+			w.withdraw(q)
 		}
 		groups = append(groups, g)
 		lack -= len(g.samples)

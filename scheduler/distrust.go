@@ -16,17 +16,17 @@ import "github.com/coppice-llm/coppice/mempool/tiering"
 // beyond token 64 are marked, whichever request computed them, since their pages may be
 // copies of q's.
 func (x *prefixes) distrust(q *sequence) {
-	if x.cache == nil || x.flushedSince(q) || q.cache.first == noTokens {
+	if x.cache == nil || x.flushedSince(q) || q.cache.ownFrom == noTokens {
 		return
 	}
-	x.cache.Distrust(q.key(len(q.tokens)), q.cache.first)
+	x.cache.Distrust(q.key(len(q.tokens)), q.cache.ownFrom)
 	q.cache.vouches = false
 	for _, o := range x.running.all {
 		switch {
 		case o.cache.vouches:
 			x.cache.Trust(o.table.pin)
-		case o != q && o.cache.borrowed > 0 && o.cache.matched > q.cache.first && q.sharable(o, x.room.pageTokens) > q.cache.first &&
-			q.shares(o, 0, o.tokens[:o.cache.matched], q.tokens) > q.cache.first:
+		case o != q && o.cache.borrowed > 0 && o.cache.matched > q.cache.ownFrom && q.sharable(o, x.room.pageTokens) > q.cache.ownFrom &&
+			q.shares(o, 0, o.tokens[:o.cache.matched], q.tokens) > q.cache.ownFrom:
 			o.cache.doubtful = true
 		}
 	}
@@ -45,7 +45,7 @@ func (x *prefixes) discardBelow(q *sequence) {
 	}
 	x.fetches.distrust(q)
 	for _, e := range x.fetches.tiers.layout.AppendExtents(nil, q.req.Namespace, q.tokens, q.req.Media) {
-		if e.Start+len(e.Tokens) <= q.cache.first {
+		if e.Start+len(e.Tokens) <= q.cache.ownFrom {
 			continue
 		}
 		for _, k := range x.fetches.tiers.book.Parts(&e, nil) {
@@ -56,18 +56,18 @@ func (x *prefixes) discardBelow(q *sequence) {
 }
 
 // distrust gives up those parts of fetches that may hold wrong KV of q: KV of tokens after
-// q.first that the fetching sequence has in common with q, and what continues it. The book
+// q.cache.ownFrom that the fetching sequence has in common with q, and what continues it. The book
 // discards what is in the tiers and cancels reads; but a part may have arrived, or arrive in
 // spite of that, while it waits for an earlier one. The fetch ends at the gap.
 func (fs *fetches) distrust(q *sequence) {
 	for _, r := range fs.waiting {
-		if r.req.Namespace != q.req.Namespace || q.shares(r, 0, r.tokens, q.tokens) <= q.cache.first {
+		if r.req.Namespace != q.req.Namespace || q.shares(r, 0, r.tokens, q.tokens) <= q.cache.ownFrom {
 			continue
 		}
 		for i := range r.fetch.parts[r.fetch.next:] {
 			p := &r.fetch.parts[r.fetch.next+i]
 			// A read that has not begun never will: the book takes it out of its queue.
-			if p.end() > q.cache.first && (fs.tiers.reading[p.Move] == nil || fs.tiers.book.InFlight(p.Move)) {
+			if p.end() > q.cache.ownFrom && (fs.tiers.reading[p.Move] == nil || fs.tiers.book.InFlight(p.Move)) {
 				fs.giveUp(r, p)
 			}
 		}

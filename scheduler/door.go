@@ -92,7 +92,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 		tokens: g.req.Prompt[:len(g.req.Prompt):len(g.req.Prompt)],
 		prompt: len(g.req.Prompt), limit: limit, rows: rowsOut{digest: g.req.Digest},
 	}
-	q.bill.arrived, q.bill.timed, q.cache.first = now, g.req.Timeline, noTokens
+	q.bill.arrived, q.bill.timed, q.cache.ownFrom = now, g.req.Timeline, noTokens
 	q.shapeAs(&g.req)
 	q.group.tenant.Open++
 	s.arrived++

@@ -95,11 +95,11 @@ func (f *fetch) byTier(cached int) (by [kv.Tiers]int) {
 	return by
 }
 
-// first is called at the turn of q, with f, the prefix of q on the device. It returns true
+// atTurn is called at the turn of q, with f, the prefix of q on the device. It returns true
 // if q leaves its lane: another sequence is fetching the prefix that q needs, and q waits
-// for it, or a fetch for q is worth it and begins now. Otherwise first updates f, since
+// for it, or a fetch for q is worth it and begins now. Otherwise atTurn updates f, since
 // pins may have changed.
-func (fs *fetches) first(now time.Duration, q *sequence, f *found) bool {
+func (fs *fetches) atTurn(now time.Duration, q *sequence, f *found) bool {
 	if leader, until := fs.leaderOf(q, f.match.Tokens+f.boundary); leader != nil {
 		fs.queue.follow(q, leader, until)
 		return true

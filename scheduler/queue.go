@@ -133,7 +133,7 @@ func (w *queue) drop(q *sequence) {
 	w.size--
 	w.changes++
 	w.leaveLane(q)
-	w.keep(q)
+	w.withdraw(q)
 	w.index.drop(q)
 }
 
@@ -271,8 +271,8 @@ func (w *queue) offer(q *sequence) {
 	}
 }
 
-// keep undoes offer, because q leaves the queue or a sample of its request is admitted.
-func (w *queue) keep(q *sequence) {
+// withdraw undoes offer, because q leaves the queue or a sample of its request is admitted.
+func (w *queue) withdraw(q *sequence) {
 	if q.wait.displaceable {
 		q.wait.displaceable = false
 		w.displaceable.remove(q)

@@ -101,13 +101,13 @@ type origin struct {
 	matched  int    // tokens computed at admission, by other requests or by itself before a preemption
 	epoch    uint64 // of the cache at admission, see flushedSince
 	borrowed int    // of matched, the tokens after whole pages: copied from another sequence's page
-	first    int    // position of the first token that the sequence ever computed itself; noTokens: none
+	ownFrom  int    // position of the first token that the sequence ever computed itself; noTokens: none
 	swapped  uint64 // Seq of the latest plan when pages of it were exchanged for the tree's
 	vouches  bool   // it has sampled a token from all KV that it holds
 	doubtful bool   // it copied KV of a request that failed, and has not sampled from it yet
 }
 
-// noTokens is origin.first of a sequence that has computed nothing: no position is as
+// noTokens is origin.ownFrom of a sequence that has computed nothing: no position is as
 // large.
 const noTokens = math.MaxInt
 

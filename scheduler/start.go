@@ -52,11 +52,11 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	q.done, q.cache.matched, q.rows.sampled = q.computed, q.computed, 0
 	q.cache.borrowed, q.cache.vouches, q.cache.doubtful = boundary, false, false
 	if s.cache != nil && q.cache.epoch != s.cache.Epoch() {
-		q.cache.epoch, q.cache.first = s.cache.Epoch(), noTokens
+		q.cache.epoch, q.cache.ownFrom = s.cache.Epoch(), noTokens
 	}
 	// q.first never rises: after a preemption, q finds in the cache tokens that it computed
 	// itself before, and these are still its own work.
-	q.cache.first = min(q.cache.first, q.cache.matched)
+	q.cache.ownFrom = min(q.cache.ownFrom, q.cache.matched)
 	q.table.pages = s.room.hold(own, pages)
 	if boundary > 0 {
 		// The source may be evicted from here on: copies run before rows and batches in
@@ -75,7 +75,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	s.fetches.leave(q)
 	s.queue.dequeue(q)
 	for _, o := range q.group.samples {
-		s.queue.keep(o)
+		s.queue.withdraw(o)
 	}
 	s.queue.admissions++
 	q.ownTokens()

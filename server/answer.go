@@ -36,7 +36,7 @@ type flow struct {
 // the node's error; c.after, which runs after the answer, then aborts the streams already opened.
 func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 	f := &flow{gauge: c.newGauge(len(reqs), n)}
-	f.ctx, f.stop = c.s.door.Bound(c.r.Context())
+	f.ctx, f.stop = c.s.open.Bound(c.r.Context())
 	if f.streams = f.single[:0]; len(reqs) > 1 {
 		f.results = make(chan piece)
 	}

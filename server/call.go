@@ -86,7 +86,7 @@ type longBody struct{ c *call }
 
 func (w longBody) Write(b []byte) (int, error) {
 	w.c.client.Extend()
-	if over := w.c.s.door.Over(); over.Err() != nil {
+	if over := w.c.s.open.Over(); over.Err() != nil {
 		return 0, context.Cause(over)
 	}
 	if !w.c.write(b) {
@@ -113,7 +113,7 @@ func (c *call) fail(err error) {
 	}
 	switch e.Status {
 	case http.StatusTooManyRequests:
-		c.w.Header().Set("Retry-After", strconv.Itoa(c.s.pace.retryAfter(time.Now())))
+		c.w.Header().Set("Retry-After", strconv.Itoa(c.s.retries.after(time.Now())))
 	case http.StatusServiceUnavailable:
 		c.w.Header().Set("Retry-After", "5")
 	}
@@ -131,7 +131,7 @@ func (c *call) translate(err error) *openai.Error {
 	if c.gone != nil {
 		return nil
 	}
-	if cause := context.Cause(c.s.door.Over()); cause != nil && errors.Is(err, context.Canceled) {
+	if cause := context.Cause(c.s.open.Over()); cause != nil && errors.Is(err, context.Canceled) {
 		err = cause
 	}
 	if c.r.Context().Err() != nil && errors.Is(err, context.Canceled) {
@@ -146,7 +146,7 @@ func (c *call) translate(err error) *openai.Error {
 
 // delegate serves with a handler of another package, and records its status.
 func (c *call) delegate(h http.Handler) {
-	ctx, cancel := c.s.door.Bound(c.r.Context())
+	ctx, cancel := c.s.open.Bound(c.r.Context())
 	defer cancel()
 	w := &recorder{ResponseWriter: c.w, status: http.StatusOK}
 	h.ServeHTTP(w, c.r.WithContext(ctx))
@@ -181,7 +181,7 @@ type access uint8
 
 const (
 	everybody access = iota // no key needed
-	holders                 // any key; everyone if no keys are configured
+	anyKey                  // any key; everyone if no keys are configured
 	admins
 )
 

@@ -223,7 +223,7 @@ func (c *call) prepare(req *coppice.Request, p *openai.Params) {
 
 // encode replaces the text of requests by its tokens, for answers that show them.
 func (c *call) encode(reqs []coppice.Request) error {
-	ctx, cancel := c.s.door.Bound(c.r.Context())
+	ctx, cancel := c.s.open.Bound(c.r.Context())
 	defer cancel()
 	node := c.s.cfg.Node
 	for i := range reqs {

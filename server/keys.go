@@ -62,7 +62,7 @@ type caller struct {
 // Keyring finds the tenant of a request's key. It never changes after NewKeyring.
 type Keyring struct {
 	sums    [][sha256.Size]byte
-	holders []caller // holders[i] holds the secret with hash sums[i]
+	callers []caller // callers[i] has the secret with hash sums[i]
 }
 
 // NewKeyring returns the Keyring of these keys. It reports all faults of the keys at once. Without
@@ -71,7 +71,7 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 	r := &Keyring{}
 	for _, k := range keys {
 		r.sums = append(r.sums, sha256.Sum256([]byte(k.Secret)))
-		r.holders = append(r.holders, caller{k.Tenant, k.Admin})
+		r.callers = append(r.callers, caller{k.Tenant, k.Admin})
 	}
 	return r, validateKeys(keys)
 }
@@ -85,7 +85,7 @@ var (
 // unknown. It compares hashes with all keys in constant time, so that its duration reveals nothing
 // about the keys.
 func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
-	if len(k.holders) == 0 {
+	if len(k.callers) == 0 {
 		return "", true, nil
 	}
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
@@ -101,5 +101,5 @@ func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
 	if found < 0 {
 		return "", false, errWrongKey
 	}
-	return k.holders[found].tenant, k.holders[found].admin, nil
+	return k.callers[found].tenant, k.callers[found].admin, nil
 }

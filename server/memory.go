@@ -44,7 +44,7 @@ func (c *call) reserve(most int) error {
 	if c.memory.TryOpen(c.s.memory, n) {
 		return nil
 	}
-	over := c.s.door.Over()
+	over := c.s.open.Over()
 	ctx, cancel := context.WithTimeout(over, c.s.cfg.BusyWait)
 	defer cancel()
 	if c.memory.Open(ctx, c.s.memory, n) != nil {

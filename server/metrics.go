@@ -125,7 +125,7 @@ func (m *metrics) answered(c *call, status int, slow bool, total time.Duration) 
 	if !c.generates {
 		return
 	}
-	c.s.pace.ended(c.start.Add(total))
+	c.s.retries.ended(c.start.Add(total))
 	if c.gone != nil {
 		m.Gone.Inc()
 	}

@@ -89,7 +89,7 @@ func (c *call) tokenize() error {
 		return err
 	}
 	defer leave()
-	ctx, cancel := c.s.door.Bound(c.r.Context())
+	ctx, cancel := c.s.open.Bound(c.r.Context())
 	defer cancel()
 	if err := c.charge(tokenBytes * len(text.Text)); err != nil {
 		return err

@@ -107,7 +107,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 	if c.s.cfg.Template == nil {
 		return "", nil, errNoTemplate
 	}
-	ctx, cancel := c.s.door.Bound(c.r.Context())
+	ctx, cancel := c.s.open.Bound(c.r.Context())
 	defer cancel()
 	if err := c.s.turn(ctx); err != nil {
 		return "", nil, err

@@ -43,23 +43,23 @@ func (s *Server) mount() {
 	}
 	get := func(e endpoint) map[string]endpoint { return map[string]endpoint{http.MethodGet: e} }
 	post := func(serve func(*call) error) map[string]endpoint {
-		return map[string]endpoint{http.MethodPost: {access: holders, serve: serve}}
+		return map[string]endpoint{http.MethodPost: {access: anyKey, serve: serve}}
 	}
 	on("/v1/completions", post((*call).completions))
 	on("/v1/chat/completions", post((*call).chatCompletions))
 	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
-	on("/v1/models", get(endpoint{access: holders, serve: (*call).models}))
-	on("/v1/models/{id}", get(endpoint{access: holders, serve: (*call).model}))
+	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
+	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
 	on("/detokenize", post((*call).detokenize))
-	on("/tokenizer_info", get(endpoint{access: holders, serve: tokenizerInfo}))
+	on("/tokenizer_info", get(endpoint{access: anyKey, serve: tokenizerInfo}))
 	on("/version", get(endpoint{drained: true, serve: version}))
 	on("/health", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).health}))
 	on("/ready", get(endpoint{drained: true, quiet: true, probe: true, serve: (*call).ready}))
 	on("/metrics", get(endpoint{drained: true, quiet: true, serve: s.metrics.serve()}))
 	on("/openapi.json", get(endpoint{drained: true, serve: whole(s.fixed.document)}))
-	on(card.Path, get(endpoint{access: holders, drained: true, quiet: true, serve: (*call).worker}))
-	on(card.TokenizerPath, get(endpoint{access: holders, serve: (*call).tokenizer}))
+	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
+	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
@@ -79,9 +79,9 @@ func (s *Server) mount() {
 
 // mountCache registers the routes of the cache with on.
 func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
-	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: holders, drained: true, quiet: true, serve: (*call).cacheStats}})
-	on("/v1/cache/tree", map[string]endpoint{http.MethodGet: {access: holders, drained: true, serve: (*call).cacheTree}})
-	on("/v1/cache/explain", map[string]endpoint{http.MethodPost: {access: holders, serve: (*call).explain}})
+	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, quiet: true, serve: (*call).cacheStats}})
+	on("/v1/cache/tree", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).cacheTree}})
+	on("/v1/cache/explain", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).explain}})
 	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
 		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
 	}

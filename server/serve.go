@@ -44,11 +44,11 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 		return
 	}
 	if !at.drained {
-		if s.door.Enter() != nil {
+		if s.open.Enter() != nil {
 			c.fail(errDraining)
 			return
 		}
-		defer s.door.Leave()
+		defer s.open.Leave()
 	}
 	defer func() { c.after() }()
 	defer c.recover()

@@ -35,14 +35,14 @@ type Server struct {
 	feed     *view.Feed // nil without a page
 	http     http.Server
 	policies policies
-	pace     pace
+	retries  retryTimes
 	bodies   web.Bodies
 	memory   *coppice.Memory // the node's
 	renders  chan struct{}   // holds an element for each conversation that is rendered
 	buffers  sync.Pool       // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
-	door   *web.Door
+	open   *web.OpenRequests
 }
 
 // fixed holds answers that never change, as JSON, and headers.
@@ -78,19 +78,19 @@ func (s *Server) Serve(l net.Listener) error {
 // first, they end with an error that says so. Then it closes listeners and connections. It
 // returns nil, or ctx's error if requests had to be ended. The node keeps running.
 func (s *Server) Shutdown(ctx context.Context) error {
-	err := s.door.Shutdown(ctx, &s.http, errDrained, s.closeFeed) // else page streams keep Shutdown waiting
+	err := s.open.Shutdown(ctx, &s.http, errDrained, s.closeFeed) // else page streams keep Shutdown waiting
 	return errors.Join(err, s.http.Close())
 }
 
 // Close ends all requests and closes all connections at once.
 func (s *Server) Close() error {
-	s.door.Finish(errDrained)
+	s.open.Finish(errDrained)
 	s.closeFeed()
 	return s.http.Close()
 }
 
 // Draining reports whether Shutdown or Close has been called.
-func (s *Server) Draining() bool { return s.door.Draining() }
+func (s *Server) Draining() bool { return s.open.Draining() }
 
 // maxKeptBuffer is the largest buffer kept for reuse, in bytes.
 const maxKeptBuffer = 64 << 10
@@ -125,7 +125,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, door: web.NewDoor(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory(), renders: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	s := &Server{cfg: cfg, log: cfg.Log, open: web.NewOpenRequests(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory(), renders: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if cfg.Card != nil {
 		published := *cfg.Card
 		if cfg.Bundle != nil {

@@ -146,30 +146,30 @@ func TestTooMany(t *testing.T) {
 	b.quiet()
 }
 
-// TestPace: each refused caller gets its own expected end.
-func TestPace(t *testing.T) {
-	var p pace
+// TestRetryTimes: each refused caller gets its own expected end.
+func TestRetryTimes(t *testing.T) {
+	var p retryTimes
 	now := time.Unix(1000, 0)
-	if got := p.retryAfter(now); got != 1 {
+	if got := p.after(now); got != 1 {
 		t.Errorf("without a request that ended: %d s, want 1", got)
 	}
-	p = pace{}
+	p = retryTimes{}
 	for range 50 {
 		now = now.Add(4 * time.Second)
 		p.ended(now)
 	}
 	for i, want := range []int{4, 8, 12} {
-		if got := p.retryAfter(now); got != want {
+		if got := p.after(now); got != want {
 			t.Errorf("refused %d: %d s, want %d", i, got, want)
 		}
 	}
-	if got := p.retryAfter(now.Add(time.Minute)); got != 4 {
+	if got := p.after(now.Add(time.Minute)); got != 4 {
 		t.Errorf("a minute later: %d s, want 4", got)
 	}
 	for range 100 {
-		p.retryAfter(now)
+		p.after(now)
 	}
-	if got := p.retryAfter(now); got != maxRetry {
+	if got := p.after(now); got != maxRetry {
 		t.Errorf("after a hundred: %d s, want %d", got, maxRetry)
 	}
 }

@@ -41,7 +41,7 @@ var kept = []recipe{
 		title: "an endpoint",
 		files: []string{"server/limits.go"},
 		edits: []edit{
-			{"server/routes.go", "serve: version}))\n", "\ton(\"/v1/limits\", get(endpoint{access: holders, serve: (*call).limits}))\n"},
+			{"server/routes.go", "serve: version}))\n", "\ton(\"/v1/limits\", get(endpoint{access: anyKey, serve: (*call).limits}))\n"},
 			{"openai/openapi.json", "  \"paths\": {\n", `    "/v1/limits": {
       "get": {
         "operationId": "limits",

@@ -4,7 +4,7 @@
 //
 //	l = web.LimitConns(l, web.ConnLimits{Conns: 8192, Spare: web.SpareConns}, &open)
 //	srv := http.Server{Handler: h, ConnContext: web.ConnContext}
-//	door := web.NewDoor(0)
+//	open := web.NewOpenRequests(0)
 //	...
 //	func (h handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 //		preflight, refusal := sites.Check(w.Header(), r)
@@ -15,11 +15,11 @@
 //			http.Error(w, refusal.Message, refusal.Status)
 //		case preflight:
 //			w.WriteHeader(http.StatusNoContent)
-//		case door.Enter() == nil:
-//			defer door.Leave()
+//		case open.Enter() == nil:
+//			defer open.Leave()
 //			...
 //		}
 //	}
 //	...
-//	err := door.Shutdown(ctx, &srv, errors.New("shutting down"), nil)
+//	err := open.Shutdown(ctx, &srv, errors.New("shutting down"), nil)
 package web

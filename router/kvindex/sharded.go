@@ -166,7 +166,7 @@ func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	if i := s.ends.shard(run.Parent); i < len(s.shards) && s.shards[i].read(i, holds) {
 		return &s.shards[i]
 	}
-	return &s.shards[max(s.first(holds), 0)]
+	return &s.shards[max(s.shardWhere(holds), 0)]
 }
 
 // read returns ask(i), called under the shared lock of shard sh. i is its number.
@@ -176,10 +176,10 @@ func (sh *shard) read(i int, ask func(i int) bool) bool {
 	return ask(i)
 }
 
-// first returns the number of a shard for which ask is true, or -1. Shards whose lock a writer
+// shardWhere returns the number of a shard for which ask is true, or -1. Shards whose lock a writer
 // holds are asked last: waiting for each in turn would make writers of different shards run one
 // after the other.
-func (s *Sharded) first(ask func(i int) bool) int {
+func (s *Sharded) shardWhere(ask func(i int) bool) int {
 	var busy [MaxShards / 64]uint64
 	for i := range s.shards {
 		sh := &s.shards[i]
@@ -228,7 +228,7 @@ func (s *Sharded) Remove(h kv.Rank, hashes []kv.BlockHash) (known int) {
 	gone := 0
 	var asked [MaxShards]bool
 	for known < len(hashes) {
-		i := s.first(func(i int) bool {
+		i := s.shardWhere(func(i int) bool {
 			x := s.shards[i].x
 			return !asked[i] && slices.ContainsFunc(hashes, func(hash kv.BlockHash) bool { return x.Holds(h, hash) })
 		})
@@ -333,7 +333,7 @@ func (s *Sharded) Swap(a, b kv.Rank) {
 
 // Holds is [Index.Holds].
 func (s *Sharded) Holds(h kv.Rank, hash kv.BlockHash) bool {
-	return s.first(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
+	return s.shardWhere(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0
 }
 
 // Held is [Index.Held] as of the last complete change. It never waits for a change.

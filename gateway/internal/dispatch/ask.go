@@ -49,7 +49,7 @@ func (a *Ask) SetPrompt(tokens []kv.Token, ns kv.Namespace, public, blockTokens 
 // stage is the list of pools that a request may go to, preferred first, and the current pool.
 // With an empty list the request may go to all workers.
 type stage struct {
-	pools *Pools
+	pools *Partition
 	ids   []router.PoolID
 	at    int    // index of the current pool in ids
 	why   string // reason of the choice, for Explain

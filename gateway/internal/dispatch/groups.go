@@ -19,7 +19,7 @@ import (
 const placeTTL = 2 * time.Minute
 
 // Pools returns the pools for new requests, nil if there are none.
-func (d *Dispatcher) Pools() *Pools { return d.pools.Load() }
+func (d *Dispatcher) Pools() *Partition { return d.pools.Load() }
 
 // SetPools replaces Config.Pools. Requests under way keep the old pools. The Dispatcher takes
 // ownership of c. It is an error, and changes nothing, if c is invalid or the Dispatcher was
@@ -90,7 +90,7 @@ func (g *groups) count(pool router.PoolID, models []string) {
 }
 
 // deal divides the workers of places into the buckets of p. The caller holds the lock of places.
-func (d *Dispatcher) deal(p *Pools) {
+func (d *Dispatcher) deal(p *Partition) {
 	ids := slices.Collect(maps.Keys(d.places.seen))
 	moved, dealt := 0, make(map[kv.WorkerID]router.PoolID, len(ids))
 	for i, bucket := range router.Deal(ids, len(p.names), nil) {

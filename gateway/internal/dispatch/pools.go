@@ -14,11 +14,11 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Pools are groups of workers. A pool is chosen for a request before its worker: by a grid of
-// length and targets, or as a bucket. A nil *Pools stands for no pools. The pools of a grid can
-// be replaced: a pool whose name stays keeps its number, and the number of a removed pool is
+// Partition divides the workers into pools. A pool is chosen for a request before its worker: by a
+// grid of length and targets, or as a bucket. A nil *Partition stands for no pools. The pools of a
+// grid can be replaced: a pool whose name stays keeps its number, and the number of a removed pool is
 // never used again.
-type Pools struct {
+type Partition struct {
 	names  []string
 	ids    []router.PoolID          // parallel to names
 	last   router.PoolID            // the last number given out
@@ -34,13 +34,13 @@ type Pools struct {
 
 // newPools makes the pools of a valid configuration. It returns nil if the configuration has
 // none.
-func newPools(cfg *Config) (*Pools, error) {
+func newPools(cfg *Config) (*Partition, error) {
 	switch {
 	case cfg.Pools != nil:
-		return gridPools(cfg.Pools, &Pools{}), nil
+		return gridPools(cfg.Pools, &Partition{}), nil
 	case cfg.Buckets > 0:
 		b, err := router.NewBuckets(cfg.Buckets, cfg.Stage, cfg.Router.PrefixBlocks)
-		p := &Pools{buckets: b, stage: cfg.Stage, prefixBlocks: cfg.Router.PrefixBlocks, sessions: cfg.Router.SessionTTL > 0}
+		p := &Partition{buckets: b, stage: cfg.Stage, prefixBlocks: cfg.Router.PrefixBlocks, sessions: cfg.Router.SessionTTL > 0}
 		for i := range cfg.Buckets {
 			p.names, p.ids = append(p.names, fmt.Sprintf("bucket-%d", i)), append(p.ids, router.PoolID(i+1))
 		}
@@ -50,8 +50,8 @@ func newPools(cfg *Config) (*Pools, error) {
 }
 
 // gridPools makes the pools of a grid. A pool whose name is also in before keeps its number.
-func gridPools(c *global.Config, before *Pools) *Pools {
-	p := &Pools{grid: c, names: c.Aggregated.Names, byName: map[string]router.PoolID{}, last: before.last}
+func gridPools(c *global.Config, before *Partition) *Partition {
+	p := &Partition{grid: c, names: c.Aggregated.Names, byName: map[string]router.PoolID{}, last: before.last}
 	for _, name := range p.names {
 		id := before.byName[name]
 		if id == 0 {
@@ -65,10 +65,10 @@ func gridPools(c *global.Config, before *Pools) *Pools {
 }
 
 // Grid reports whether a grid chooses the pool.
-func (p *Pools) Grid() bool { return p != nil && p.grid != nil }
+func (p *Partition) Grid() bool { return p != nil && p.grid != nil }
 
 // String describes how a pool is chosen.
-func (p *Pools) String() string {
+func (p *Partition) String() string {
 	switch {
 	case p == nil:
 		return ""
@@ -79,7 +79,7 @@ func (p *Pools) String() string {
 }
 
 // Names returns the names of all pools. The caller must not change them.
-func (p *Pools) Names() []string {
+func (p *Partition) Names() []string {
 	if p == nil {
 		return nil
 	}
@@ -87,7 +87,7 @@ func (p *Pools) Names() []string {
 }
 
 // Name returns the name of a pool, "" for an unknown one.
-func (p *Pools) Name(id router.PoolID) string {
+func (p *Partition) Name(id router.PoolID) string {
 	if p == nil || id == 0 {
 		return ""
 	}
@@ -99,7 +99,7 @@ func (p *Pools) Name(id router.PoolID) string {
 
 // Admit returns an error for a worker with this card if it belongs to none of the pools. Only a
 // grid refuses workers. url is for the error's text.
-func (p *Pools) Admit(url string, c *card.Card) error {
+func (p *Partition) Admit(url string, c *card.Card) error {
 	switch {
 	case !p.Grid() || p.byName[c.Pool] != 0:
 		return nil
@@ -112,7 +112,7 @@ func (p *Pools) Admit(url string, c *card.Card) error {
 // Stage chooses the pool of request a, and the pools to try after it, among p, which may be nil.
 // A pinned request may go to any pool. With explains the turn of the buckets does not advance.
 // The error means that a.Query is invalid for the grid.
-func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
+func (d *Dispatcher) Stage(a *Ask, p *Partition, explains bool) error {
 	s, req := &a.stage, &a.Request
 	s.pools = p
 	switch {
@@ -144,7 +144,7 @@ func (d *Dispatcher) Stage(a *Ask, p *Pools, explains bool) error {
 
 // bucket returns the index of the first bucket to try: the one of the worker of the request's
 // session, else the one that Config.Stage chooses.
-func (d *Dispatcher) bucket(a *Ask, p *Pools, explains bool) int {
+func (d *Dispatcher) bucket(a *Ask, p *Partition, explains bool) int {
 	s, req := &a.stage, &a.Request
 	if p.sessions && req.Session != 0 {
 		pool := router.PoolID(0)

@@ -47,9 +47,9 @@ const leastProbe = 4
 // refreshEvery is the number of probes after which the card is read again.
 const refreshEvery = 10
 
-// keep probes the worker repeatedly until ctx ends. Then the worker leaves. If an earlier member
-// with the same URL is still leaving, keep first waits for it.
-func (k *keeper) keep(ctx context.Context) {
+// run probes the worker repeatedly until ctx ends. Then the worker leaves. If an earlier member
+// with the same URL is still leaving, run first waits for it.
+func (k *keeper) run(ctx context.Context) {
 	m, every := k.m, k.f.cfg.ProbeEvery
 	defer close(m.done)
 	defer k.fetching.Wait()

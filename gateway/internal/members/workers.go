@@ -129,7 +129,7 @@ func (f *Fleet) admit(w WorkerConfig, as registered, before *Member) error {
 	ctx, cancel := context.WithCancel(f.ctx)
 	m.registered, m.before, m.cancel = as, before, cancel
 	f.members[w.URL] = m
-	go (&keeper{f: f, m: m}).keep(ctx)
+	go (&keeper{f: f, m: m}).run(ctx)
 	return nil
 }
 

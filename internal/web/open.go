@@ -15,90 +15,91 @@ var (
 	ErrFull     = errors.New("as many requests are open as may be")
 )
 
-// Door admits requests until it is drained. All its methods may be called from any goroutine.
-type Door struct {
+// OpenRequests admits requests until it is drained, and counts those that are open. All its methods
+// may be called from any goroutine.
+type OpenRequests struct {
 	most   int // limit of open requests; 0: none
 	over   context.Context
 	finish context.CancelCauseFunc
 
 	mu       sync.Mutex
-	open     int // open requests
+	n        int // open requests
 	draining bool
 	idle     chan struct{} // closed when draining and no request is open
 }
 
-// NewDoor returns a Door that admits requests as long as fewer than most are open; with most 0,
-// any number.
-func NewDoor(most int) *Door {
-	d := &Door{most: most, idle: make(chan struct{})}
-	d.over, d.finish = context.WithCancelCause(context.Background())
-	return d
+// NewOpenRequests returns OpenRequests that admits requests as long as fewer than most are open; with
+// most 0, any number.
+func NewOpenRequests(most int) *OpenRequests {
+	o := &OpenRequests{most: most, idle: make(chan struct{})}
+	o.over, o.finish = context.WithCancelCause(context.Background())
+	return o
 }
 
 // Enter admits a request until Leave, or returns [ErrDraining] or [ErrFull].
-func (d *Door) Enter() error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (o *OpenRequests) Enter() error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	switch {
-	case d.draining:
+	case o.draining:
 		return ErrDraining
-	case d.most > 0 && d.open >= d.most:
+	case o.most > 0 && o.n >= o.most:
 		return ErrFull
 	}
-	d.open++
+	o.n++
 	return nil
 }
 
 // Leave ends a request admitted by Enter.
-func (d *Door) Leave() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.open--; d.open == 0 && d.draining {
-		close(d.idle)
+func (o *OpenRequests) Leave() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n--; o.n == 0 && o.draining {
+		close(o.idle)
 	}
 }
 
 // drain stops admitting requests.
-func (d *Door) drain() {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.draining {
+func (o *OpenRequests) drain() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.draining {
 		return
 	}
-	if d.draining = true; d.open == 0 {
-		close(d.idle)
+	if o.draining = true; o.n == 0 {
+		close(o.idle)
 	}
 }
 
 // Draining reports whether requests are refused because of a shutdown.
-func (d *Door) Draining() bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.draining
+func (o *OpenRequests) Draining() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.draining
 }
 
-// Open returns the number of open requests.
-func (d *Door) Open() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.open
+// Count returns the number of open requests.
+func (o *OpenRequests) Count() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.n
 }
 
 // Over returns a context that ends when open requests must end. Its cause is the reason.
-func (d *Door) Over() context.Context { return d.over }
+func (o *OpenRequests) Over() context.Context { return o.over }
 
 // Bound returns a context that ends with ctx or with Over. The caller must call the function at
 // the end of the request.
-func (d *Door) Bound(ctx context.Context) (context.Context, func()) {
+func (o *OpenRequests) Bound(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(d.over, func() { cancel(context.Cause(d.over)) })
+	stop := context.AfterFunc(o.over, func() { cancel(context.Cause(o.over)) })
 	return ctx, func() { stop(); cancel(nil) }
 }
 
 // Finish ends the open requests with the error why and admits no more.
-func (d *Door) Finish(why error) {
-	d.drain()
-	d.finish(why)
+func (o *OpenRequests) Finish(why error) {
+	o.drain()
+	o.finish(why)
 }
 
 // lastWords is the time for ended requests to send their error, lastBytes the time for
@@ -109,25 +110,25 @@ const lastWords, lastBytes = 5 * time.Second, time.Second
 // with the error why. Then it calls before, if not nil, and shuts s down; connections that do
 // not become idle in time are left to the caller. It returns ctx's error if requests had to be
 // ended.
-func (d *Door) Shutdown(ctx context.Context, s *http.Server, why error, before func()) (err error) {
-	d.drain()
+func (o *OpenRequests) Shutdown(ctx context.Context, s *http.Server, why error, before func()) (err error) {
+	o.drain()
 	select {
-	case <-d.idle:
+	case <-o.idle:
 	case <-ctx.Done():
 	}
 	select {
-	case <-d.idle: // also if both are ready
+	case <-o.idle: // also if both are ready
 	default:
 		err = context.Cause(ctx)
-		d.Finish(why)
+		o.Finish(why)
 		words := time.NewTimer(lastWords)
 		defer words.Stop()
 		select {
-		case <-d.idle:
+		case <-o.idle:
 		case <-words.C: // their clients do not read
 		}
 	}
-	d.Finish(why)
+	o.Finish(why)
 	if before != nil {
 		before()
 	}

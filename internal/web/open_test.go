@@ -7,11 +7,11 @@ import (
 	"testing"
 )
 
-// TestDoor: no more requests are admitted at a time than the limit, and none after the drain has
+// TestOpenRequests: no more requests are admitted at a time than the limit, and none after the drain has
 // begun. Shutdown waits for open requests, or ends them when ctx ends.
-func TestDoor(t *testing.T) {
-	d := NewDoor(1)
-	if d.Enter() != nil || d.Enter() != ErrFull || d.Open() != 1 {
+func TestOpenRequests(t *testing.T) {
+	d := NewOpenRequests(1)
+	if d.Enter() != nil || d.Enter() != ErrFull || d.Count() != 1 {
 		t.Fatal("not one is let in")
 	}
 	ctx, end := d.Bound(t.Context())
