@@ -64,6 +64,8 @@ type Config struct {
 	Keyed bool
 	// Controls is how the server treats control tokens in messages; see server.Config.
 	Controls chat.ControlMode
+	// ToolsPrompt is what the server does with tools that the template does not print; see server.Config.
+	ToolsPrompt chat.ToolsPrompt
 	// Bundle is the bundle that the server offers to routers; see server.Config.
 	Bundle *bundle.Bundle
 	// Profile gives the duration of the worker's steps. Default: unknown; routers measure.
@@ -167,6 +169,7 @@ func (w *Worker) describe(cfg *Config) error {
 	if cfg.Controls != chat.Allow {
 		w.card.ControlTokens = cfg.Controls.String()
 	}
+	w.card.ToolsPrompt = cfg.ToolsPrompt.String()
 	if cfg.Bundle != nil {
 		w.card.Tokenizer = cfg.Bundle.Digest
 	}

@@ -220,10 +220,16 @@ func (g *Gateway) noWorkers(workers int) *openai.Error {
 }
 
 // readAs returns how to read prompts for the current workers. A prompt need not be read beyond
-// the longest prompt that any of them takes. Control tokens in messages are treated as most
-// workers treat them.
+// the longest prompt that any of them takes. Control tokens in messages, and tools that the template does not
+// print, are treated as most workers treat them.
 func readAs(s *members.Summary) prompt.As {
-	as := prompt.As{MaxTokens: s.Longest}
+	as := prompt.As{MaxTokens: s.Longest, ToolsPrompt: chat.TemplateTools}
+	switch {
+	case 2*s.AutoTools > len(s.ByID):
+		as.ToolsPrompt = chat.AutoTools
+	case 2*s.NoTools > len(s.ByID):
+		as.ToolsPrompt = chat.NoToolsPrompt
+	}
 	if 2*s.Plain > len(s.ByID) {
 		as.Controls = chat.Text
 	}

@@ -98,6 +98,8 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 func (d *decoder) role(v value) string {
 	role, ok := d.among(v, roles)
 	switch {
+	case role == "function" && !d.lenient:
+		d.fail(v, "invalid_value", "%s is %q, the older form of tools: use the role tool with tool_call_id, and tool_calls in place of function_call", v, role)
 	case !ok && !d.lenient:
 		d.oneOf(v, roles...)
 	case role == "developer":

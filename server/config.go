@@ -51,6 +51,10 @@ type Config struct {
 	// they count as control tokens, as in other servers.
 	Controls chat.ControlMode
 
+	// ToolsPrompt decides what happens to tools, calls and results that the template does not print.
+	// Default: the server writes them in front of the template.
+	ToolsPrompt chat.ToolsPrompt
+
 	// UnknownFields decides how unknown request fields are treated. Default: refused, except
 	// fields known to change nothing.
 	UnknownFields UnknownFields

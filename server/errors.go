@@ -36,6 +36,7 @@ var causes = []struct {
 	{coppice.ErrContract, http.StatusInternalServerError, "", "backend_fault"},
 	{coppice.ErrLogits, http.StatusInternalServerError, "", "backend_fault"},
 	{chat.ErrControl, http.StatusBadRequest, "messages", "control_token"},
+	{chat.ErrToolsDropped, http.StatusBadRequest, "tools", "tools_dropped"},
 	{chat.ErrRefused, http.StatusBadRequest, "messages", "template_refused"},
 	{chat.ErrRender, http.StatusBadRequest, "messages", "template_failed"},
 	{chat.ErrLimit, http.StatusBadRequest, "messages", "template_limit"},

@@ -118,7 +118,7 @@ func (c *call) render(messages []chat.Message, o chat.Options) (text string, pla
 		return "", nil, noRoom(err)
 	}
 	defer used.Close()
-	o.Now, o.MaxBytes = c.start, c.s.policies.longest
+	o.Now, o.MaxBytes, o.ToolsPrompt = c.start, c.s.policies.longest, c.s.cfg.ToolsPrompt
 	o.Charge = func(n int) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)

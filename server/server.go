@@ -134,6 +134,7 @@ func New(cfg Config) (*Server, error) {
 		if cfg.Controls != chat.Allow {
 			published.ControlTokens = cfg.Controls.String()
 		}
+		published.ToolsPrompt = cfg.ToolsPrompt.String()
 		s.fixed.card = published.Append(nil)
 	}
 	var err error

@@ -66,6 +66,7 @@ type serveCmd struct {
 
 	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
+	ToolsPrompt      chat.ToolsPrompt     `name:"tools-prompt" default:"auto" help:"Tools, calls and results that the model's chat template does not print: auto (the server describes them in the system message, in Hermes' form), template (the template gets conversations unchanged; status 400 if it leaves out the tools) or none (status 400)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
 	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters for the fields that a request leaves out: model (temperature, top_p, top_k, min_p and repetition_penalty that generation_config.json or the GGUF file recommends; if there are none, temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) or neutral (temperature 1, all else off, as in OpenAI's API)."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
@@ -128,7 +129,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -222,11 +223,27 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 		fmt.Fprintf(w, "coppice: %s\n", note)
 	}
 	fmt.Fprintf(w, "coppice: requests that say nothing else sample with %s (--sampling-defaults)\n", server.DescribeSampling(&s.sampling))
+	if t := s.node.Template(); t != nil {
+		fmt.Fprintf(w, "coppice: tools are %s (--tools-prompt)\n", describeTools(t, c.ToolsPrompt))
+	}
 	path := ""
 	if c.Page {
 		path = "/"
 	}
 	c.serverFlags.greet(w, at, keys, path)
+}
+
+// describeTools says how the model learns of tools.
+func describeTools(t *chat.Template, mode chat.ToolsPrompt) string {
+	switch {
+	case t.DropsTools() && mode == chat.AutoTools:
+		return "described by the server in Hermes' form, as the model's chat template prints none"
+	case t.DropsTools():
+		return "refused, as the model's chat template prints none"
+	case t.OneCall() && mode != chat.TemplateTools:
+		return "printed by the model's chat template, and several calls of a message as several messages, as it takes one"
+	}
+	return "printed by the model's chat template"
 }
 
 // note explains why the generated text has no meaning; empty for a real model.

@@ -62,6 +62,10 @@ type Card struct {
 	// (or ""), "refuse" or "text", as in coppice serve --control-tokens.
 	ControlTokens string `json:"control_tokens,omitempty"`
 
+	// ToolsPrompt is what the worker does with tools that its chat template does not print: "auto", "none", or "template"
+	// (or "": other servers print nothing either), as in coppice serve --tools-prompt.
+	ToolsPrompt string `json:"tools_prompt,omitempty"`
+
 	// Epoch distinguishes this process from its predecessors of the same name: later is higher.
 	Epoch uint64 `json:"epoch,omitempty"`
 
@@ -131,6 +135,9 @@ func (c *Card) Validate() error {
 	}
 	if len(c.ControlTokens) > maxName {
 		bad("control_tokens has %d bytes, want at most %d", len(c.ControlTokens), maxName)
+	}
+	if len(c.ToolsPrompt) > maxName {
+		bad("tools_prompt has %d bytes, want at most %d", len(c.ToolsPrompt), maxName)
 	}
 	if len(c.Tokenizer) > maxName {
 		bad("tokenizer has %d bytes, want a digest of at most %d", len(c.Tokenizer), maxName)

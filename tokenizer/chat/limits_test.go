@@ -177,7 +177,7 @@ func FuzzTemplate(f *testing.F) {
 			return
 		}
 		o := Options{Now: goldenNow, Variables: g.Variables}
-		out, err := p.render(Limits{Steps: 20_000, OutputBytes: 1 << 20}, &o, 0, func(globals map[string]any) error { return o.variables(globals, nil, false) })
+		out, err := p.render(Limits{Steps: 20_000, OutputBytes: 1 << 20}, &o, 0, func(_ *run, globals map[string]any) error { return o.variables(globals, nil, false) })
 		if err != nil && !errors.Is(err, ErrRender) && !errors.Is(err, ErrRefused) && !errors.Is(err, ErrLimit) && !errors.Is(err, ErrUnsupported) {
 			t.Fatalf("%q: the error %v is of no kind", text, err)
 		}

@@ -46,6 +46,9 @@ type Options struct {
 	// Tools are JSON objects, usually {"type": "function", "function": {...}}. nil becomes None,
 	// which many templates distinguish from an empty list. Documents likewise.
 	Tools, Documents []json.RawMessage
+	// ToolsPrompt says what is done with tools, calls and results that the template does not print. Default:
+	// AutoTools.
+	ToolsPrompt ToolsPrompt
 	// Template selects one of several templates by name. "": "tool_use" if there are tools and
 	// such a template, else "default".
 	Template string

@@ -24,6 +24,7 @@ type program struct {
 	body    []stmt
 	library *library
 	parts   bool // it loops over the parts of a content
+	habits  habits
 }
 
 // library has the functions, filters and tests of templates. It is read-only once made.

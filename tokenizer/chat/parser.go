@@ -25,7 +25,7 @@ func parse(source string, limits Limits) (p *program, err error) {
 	}
 	x := &parser{tokens: lex(source), library: newLibrary()}
 	body, _ := x.statements()
-	return &program{body, x.library, loopsOverContent(body)}, nil
+	return &program{body: body, library: x.library, parts: loopsOverContent(body)}, nil
 }
 
 // statements parses up to a tag that begins with one of ends, and consumes and returns its

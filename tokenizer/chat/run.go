@@ -58,7 +58,7 @@ func fail(format string, args ...any) {
 
 // render runs the program and returns its output. variables fills in the global variables. expect
 // is an estimate of the output in bytes. Of o it uses MaxBytes and Charge.
-func (p *program) render(limits Limits, o *Options, expect int, variables func(globals map[string]any) error) (text string, err error) {
+func (p *program) render(limits Limits, o *Options, expect int, variables func(r *run, globals map[string]any) error) (text string, err error) {
 	defer bail.Recover(&err)
 	r := &run{library: p.library, limits: limits, steps: limits.Steps, charge: o.Charge, charged: limits.Steps, out: &strings.Builder{}}
 	r.prompt, r.most = r.out, min(cmp.Or(max(o.MaxBytes, 0), limits.OutputBytes), limits.OutputBytes)
@@ -67,7 +67,7 @@ func (p *program) render(limits Limits, o *Options, expect int, variables func(g
 	for name, f := range p.library.functions {
 		outer.names[name] = f
 	}
-	if err := variables(outer.names); err != nil {
+	if err := variables(r, outer.names); err != nil {
 		return "", err
 	}
 	r.exec(p.body, &scope{parent: outer})

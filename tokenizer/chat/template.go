@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 )
@@ -86,6 +87,7 @@ func NewNamed(templates, special map[string]string, limits Limits) (*Template, e
 			return nil, fmt.Errorf("template %q: %w", name, err)
 		}
 		t.programs[name] = p
+		t.learn(p)
 	}
 	return t, nil
 }
@@ -94,7 +96,7 @@ func NewNamed(templates, special map[string]string, limits Limits) (*Template, e
 func (t *Template) Names() []string { return slices.Sorted(maps.Keys(t.programs)) }
 
 // Render returns the prompt for a conversation. Errors wrap [ErrRender], [ErrRefused],
-// [ErrUnsupported] or [ErrLimit]. It does not keep its arguments.
+// [ErrUnsupported], [ErrLimit] or [ErrToolsDropped]. It does not keep its arguments.
 func (t *Template) Render(messages []Message, o Options) (string, error) {
 	return t.render(messages, o, nil)
 }
@@ -105,6 +107,32 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 	if err != nil {
 		return "", err
 	}
+	as, err := p.habits.plan(o.ToolsPrompt, len(o.Tools) > 0, told(messages))
+	if err != nil {
+		return "", err
+	}
+	if len(o.Tools) > 0 && p.habits.shows == sometimes && t.drops(p, messages, o, as) {
+		if o.ToolsPrompt != AutoTools {
+			return "", errTools("tools in this conversation")
+		}
+		as = p.habits.whole()
+	}
+	return t.run(p, messages, &o, as, change)
+}
+
+// drops reports whether p makes the same of a conversation with and without its tools.
+func (t *Template) drops(p *program, messages []Message, o Options, as plan) bool {
+	with, err := t.run(p, messages, &o, as, nil)
+	if err != nil {
+		return false
+	}
+	o.Tools = nil
+	without, err := t.run(p, messages, &o, as, nil)
+	return err == nil && with == without
+}
+
+// run renders a conversation with p, after the changes of as and change.
+func (t *Template) run(p *program, messages []Message, o *Options, as plan, change func(map[string]any)) (string, error) {
 	expect := 256
 	for i := range messages {
 		expect += len(messages[i].Content) + 64
@@ -117,7 +145,7 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 			return "", err
 		}
 	}
-	return p.render(t.limits, &o, expect, func(globals map[string]any) error {
+	return p.render(t.limits, o, expect, func(r *run, globals map[string]any) error {
 		for name, token := range t.special {
 			globals[name] = token
 		}
@@ -128,6 +156,11 @@ func (t *Template) render(messages []Message, o Options, change func(map[string]
 		if change != nil {
 			change(given)
 		}
+		now := "unknown"
+		if !o.Now.IsZero() {
+			now = o.Now.Format(time.DateTime + " MST")
+		}
+		r.adapt(as, given, now)
 		maps.Copy(globals, given)
 		return nil
 	})

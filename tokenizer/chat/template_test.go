@@ -164,7 +164,7 @@ func TestArgumentsOfCalls(t *testing.T) {
 		if arguments != "" {
 			m.ToolCalls[0].Arguments = json.RawMessage(arguments)
 		}
-		got, err := x.Render([]Message{m}, Options{})
+		got, err := x.Render([]Message{m}, Options{ToolsPrompt: TemplateTools})
 		if want := `{"id": "i", "type": "function", "function": {"name": "f", "arguments": ` + want + `}}`; err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", arguments, got, err, want)
 		}

@@ -228,8 +228,10 @@ type Summary struct {
 	Models  []string // ascending
 	Longest int      // most prompt tokens that any worker takes; 0: the limit of some worker is unknown
 	Plain   int      // workers that encode control tokens in messages as text
-	Ready   int      // healthy workers
-	Total   int      // workers in any state
+	// AutoTools and NoTools count the workers by what they do with tools that their template does not print.
+	AutoTools, NoTools int
+	Ready              int // healthy workers
+	Total              int // workers in any state
 }
 
 // summaryOf makes a summary of the joined members, given by ID in claims. total is the number
@@ -251,6 +253,12 @@ func summaryOf(claims map[uint64]*Member, total int) *Summary {
 		s.Ready += healthy
 		if c.ControlTokens == chat.Text.String() {
 			s.Plain++
+		}
+		switch c.ToolsPrompt {
+		case chat.AutoTools.String():
+			s.AutoTools++
+		case chat.NoToolsPrompt.String():
+			s.NoTools++
 		}
 		most := c.MaxModelTokens
 		unlimited = unlimited || most <= 0

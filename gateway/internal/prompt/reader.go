@@ -57,8 +57,9 @@ type Reader struct {
 
 // As says how the current workers read prompts.
 type As struct {
-	MaxTokens int              // most tokens that any worker takes, if less than Config.MaxTokens; 0: unknown
-	Controls  chat.ControlMode // how control tokens in messages written by callers are treated
+	MaxTokens   int              // most tokens that any worker takes, if less than Config.MaxTokens; 0: unknown
+	Controls    chat.ControlMode // how control tokens in messages written by callers are treated
+	ToolsPrompt chat.ToolsPrompt // what happens to tools that the template does not print
 }
 
 // New makes a Reader. The error is that of [Config.Validate].
@@ -105,7 +106,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	if kind == Chat {
 		p.Prompts = 1
-		r.chat(p, as.Controls)
+		r.chat(p, as)
 	} else {
 		p.Prompts = q.Prompts
 		r.completion(p)
@@ -139,10 +140,9 @@ func (r *Reader) completion(p *Prompt) {
 	}
 }
 
-// chat renders a conversation and reads it into p. mode says how control tokens in messages are
-// treated. The template itself writes the tokens before and after a prompt, so the tokenizer
+// chat renders a conversation and reads it into p. as says how the workers do that. The template itself writes the tokens before and after a prompt, so the tokenizer
 // adds them only if add_special_tokens is true.
-func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
+func (r *Reader) chat(p *Prompt, as As) {
 	q := &p.peeked
 	if len(q.Messages) == 0 {
 		return
@@ -151,8 +151,12 @@ func (r *Reader) chat(p *Prompt, mode chat.ControlMode) {
 		r.conversation(p, ErrNoTemplate)
 		return
 	}
-	q.Options.Now = r.cfg.Now()
-	rendered, err := r.cfg.Template.RenderAs(q.Messages, q.Options, r.controls, mode)
+	q.Options.Now, q.Options.ToolsPrompt = r.cfg.Now(), as.ToolsPrompt
+	rendered, err := r.cfg.Template.RenderAs(q.Messages, q.Options, r.controls, as.Controls)
+	if errors.Is(err, chat.ErrToolsDropped) && as.ToolsPrompt == chat.TemplateTools { // other servers leave them out
+		q.Options.Tools = nil
+		rendered, err = r.cfg.Template.RenderAs(q.Messages, q.Options, r.controls, as.Controls)
+	}
 	if err != nil {
 		r.conversation(p, err)
 		return
