@@ -8,6 +8,7 @@ type Compiler struct {
 	plan   *plan
 	subset *subset // the automaton of plan.jobs[0], in construction
 	walker *walker
+	free   *free // nil: none
 	g      *Grammar
 	err    error
 }
@@ -18,11 +19,18 @@ type Compiler struct {
 // needs a byte that no token of v has.
 func NewCompiler(v *Vocabulary, rules Rules, limits Limits) (*Compiler, error) {
 	limits = limits.WithDefaults()
-	t, err := newTerms(rules, limits, v.written)
+	t, err := newTerms(rules, limits, v.written, v.contents())
 	if err != nil {
 		return nil, err
 	}
 	return &Compiler{v: v, limits: limits, plan: newPlan(t, limits)}, nil
+}
+
+// Around makes the grammar one of free text around texts of the rules, which must be such that no
+// text of them begins another. Call it before Run. The error wraps [ErrInvalid] or [ErrTooLarge].
+func (c *Compiler) Around(f Free) (err error) {
+	c.free, err = newFree(f)
+	return err
 }
 
 // Run continues the compilation and reports whether the grammar is complete. It does about as
@@ -37,6 +45,9 @@ func (c *Compiler) Run(work int) (done bool, err error) {
 			if done && c.err == nil {
 				c.g = newGrammar(c.walker)
 				c.plan, c.walker = nil, nil
+				if c.free != nil {
+					c.err = c.g.surround(c.free)
+				}
 			}
 		case c.subset != nil:
 			c.err = c.construct(&work)
@@ -56,7 +67,7 @@ func (c *Compiler) Run(work int) (done bool, err error) {
 			c.walker = newWalker(m, c.v, c.limits)
 		}
 	}
-	return c.g != nil, c.err
+	return c.g != nil && c.err == nil, c.err
 }
 
 // construct continues the automaton of the first job in plan.jobs and lowers *work by the work

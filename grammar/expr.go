@@ -7,12 +7,13 @@ type Op uint8
 
 // The operations.
 const (
-	Text   Op = iota // the bytes of Text, possibly none
-	Runes            // one rune in one of Runes, as UTF-8
-	Seq              // all of Sub, one after another
-	Either           // one of Sub; if Sub is empty, it matches no text, not even ""
-	Repeat           // Sub[0], Min to Max times
-	Call             // the texts of Rules[Rule]
+	Text    Op = iota // the bytes of Text, possibly none
+	Runes             // one rune in one of Runes, as UTF-8
+	Seq               // all of Sub, one after another
+	Either            // one of Sub; if Sub is empty, it matches no text, not even ""
+	Repeat            // Sub[0], Min to Max times
+	Call              // the texts of Rules[Rule]
+	Special           // the bytes of Text; a special token of the vocabulary may stand for its content in them
 )
 
 // Expr is a pattern of text. It may be part of several other expressions. This package never

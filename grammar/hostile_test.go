@@ -236,7 +236,7 @@ func TestWideRulesAreReadOnce(t *testing.T) {
 		rules = append(rules, &Expr{Op: Either, Sub: []*Expr{
 			{Op: Text, Text: fmt.Sprint("y", i)}, {Op: Seq, Sub: []*Expr{{Op: Text, Text: fmt.Sprint("z", i)}, {Op: Call, Rule: i + 1}}}}})
 	}
-	terms, err := newTerms(rules, Limits{}.WithDefaults(), allBytes)
+	terms, err := newTerms(rules, Limits{}.WithDefaults(), allBytes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,7 +309,7 @@ func TestCompilingStops(t *testing.T) {
 	}
 	for name, slack := range map[string]int{"deterministic": 1 << 20, "given up": -1 << 20} {
 		limits := Limits{slack: slack}.WithDefaults()
-		terms, err := newTerms(Rules{seq(parts...)}, limits, allBytes)
+		terms, err := newTerms(Rules{seq(parts...)}, limits, allBytes, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

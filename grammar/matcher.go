@@ -24,6 +24,7 @@ type Grammar struct {
 	work   int      // moves left below the exits, for the mask in construction
 
 	explorer explorer
+	free     *free // nil: outputs are texts of the rules
 }
 
 func newGrammar(w *walker) *Grammar {
@@ -53,6 +54,12 @@ type Matcher struct {
 	g     *Grammar
 	set   []stack
 	ended bool
+
+	// With Grammar.free:
+	inFree bool  // outside of the texts of the rules, at the place spot
+	again  bool  // the text of the rules in progress began with a Start
+	left   int32 // texts of the rules that may still begin
+	spot   spot
 }
 
 // NewMatcher returns a matcher at the beginning of an output.
@@ -65,24 +72,39 @@ func (g *Grammar) NewMatcher() *Matcher {
 // Reset moves m back to the beginning of an output.
 func (m *Matcher) Reset() {
 	g := m.g
+	if g.free != nil {
+		*m = Matcher{g: g, set: m.set[:0], ended: true, inFree: true, left: int32(g.free.Most), spot: g.free.first()}
+		return
+	}
 	m.set = g.start(m.set[:0], stack{frame{node: g.root}, g.bottom})
 	m.ended = g.ended
 }
 
 // Clone returns an independent matcher in the same state.
 func (m *Matcher) Clone() *Matcher {
-	return &Matcher{g: m.g, set: append([]stack(nil), m.set...), ended: m.ended}
+	twin := *m
+	twin.set = append([]stack(nil), m.set...)
+	return &twin
 }
 
 // CanEnd reports whether the output so far is a complete text of the rules.
 func (m *Matcher) CanEnd() bool { return m.ended }
 
 // MustEnd reports whether the output so far is complete and no byte can follow.
-func (m *Matcher) MustEnd() bool { return m.ended && len(m.set) == 0 }
+func (m *Matcher) MustEnd() bool { return m.ended && len(m.set) == 0 && !m.inFree }
 
 // Accept appends token t to the output and reports whether that is allowed. If not, m is
 // unchanged. A token without bytes is never allowed.
-func (m *Matcher) Accept(t kv.Token) bool { return m.AcceptBytes(m.g.v.Bytes(t)) }
+func (m *Matcher) Accept(t kv.Token) bool {
+	v := m.g.v
+	if int64(t) >= int64(v.size) {
+		return false
+	}
+	if m.inFree && v.isSpecial(t) {
+		return m.takeSpecial(string(v.code(t)[1:]))
+	}
+	return m.AcceptBytes(v.code(t))
+}
 
 // AcceptBytes is Accept for the bytes b, which need not be a token. It refuses an empty b and one
 // of over 1,024 bytes.
@@ -92,7 +114,15 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 		return false
 	}
 	g.trimPool()
-	set := m.set
+	if g.free != nil {
+		return m.acceptAround(b)
+	}
+	return m.acceptRules(b)
+}
+
+// acceptRules is AcceptBytes within a text of the rules.
+func (m *Matcher) acceptRules(b []byte) bool {
+	g, set := m.g, m.set
 	for i := range b {
 		next := g.step(g.bufs[i&1][:0], set, b[i])
 		g.bufs[i&1] = next
@@ -110,6 +140,10 @@ func (m *Matcher) AcceptBytes(b []byte) bool {
 func (m *Matcher) Mask(dst []uint64) {
 	g := m.g
 	dst = dst[:g.v.words()]
+	if m.inFree {
+		g.maskFree(dst, m.spot)
+		return
+	}
 	if f := m.within(); f != nil {
 		clear(dst)
 		g.allow(dst, f)
@@ -121,6 +155,9 @@ func (m *Matcher) Mask(dst []uint64) {
 // State returns a key of m's mask: matchers of one grammar with equal States have equal masks.
 // Matchers with different States may have equal masks, too.
 func (m *Matcher) State() uint64 {
+	if m.inFree {
+		return m.spot.key()
+	}
 	if f := m.within(); f != nil {
 		return uint64(f.node)<<32 | uint64(min(f.most, m.g.locals[f.node].need))
 	}

@@ -107,6 +107,8 @@ func (b *thompson) putOpen(i, from, to int32) {
 		}
 	case Runes:
 		b.putRunes(x.runes, from, to)
+	case Special:
+		b.putSpecial(x.text, from, to)
 	case Seq:
 		for j, s := range x.sub {
 			next := to
@@ -124,6 +126,30 @@ func (b *thompson) putOpen(i, from, to int32) {
 		b.putRepeat(i, from, to)
 	case Call:
 		b.enter(i, b.target(target{unit: b.ruleUnit[x.rule]}), from, to)
+	}
+}
+
+// putSpecial adds paths for the bytes of text, and around each special token's content in it a
+// path for that token.
+func (b *thompson) putSpecial(text string, from, to int32) {
+	at := []int32{from}
+	for range len(text) - 1 {
+		at = append(at, b.state())
+	}
+	at = append(at, to)
+	for i := range len(text) {
+		b.bytes(at[i], at[i+1], span{text[i], text[i]})
+		for _, c := range contentsAt(b.terms.specials, text, i) {
+			last := at[i]
+			for j, code := 0, string([]byte{specialByte})+c; j < len(code); j++ {
+				next := at[i+len(c)]
+				if j < len(code)-1 {
+					next = b.state()
+				}
+				b.arc(last, arc{to: next, target: byBytes, lo: code[j], hi: code[j]})
+				last = next
+			}
+		}
 	}
 }
 

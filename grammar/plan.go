@@ -116,6 +116,8 @@ func (p *plan) measure(i int32) {
 	switch x.op {
 	case Text:
 		size = len(x.text)
+	case Special:
+		size = 2 * len(x.text)
 	case Runes:
 		for _, r := range x.runes {
 			if r.Hi > 0x7F {

@@ -32,13 +32,23 @@ func NewStops(strings []string) (*Stops, error) {
 	if len(strings) == 0 || len(strings) > maxStops {
 		return nil, fmt.Errorf("%w: %d stop strings: want 1 to %d", ErrInvalid, len(strings), maxStops)
 	}
-	s := &Stops{strings: append([]string(nil), strings...)}
 	total := 0
 	for i, text := range strings {
 		if text == "" || !utf8.ValidString(text) {
 			return nil, fmt.Errorf("%w: stop string %d is %.100q: want UTF-8 that is not empty", ErrInvalid, i, text)
 		}
 		total += len(text)
+	}
+	if total > maxStopsBytes {
+		return nil, fmt.Errorf("%w: stop strings of %d bytes together: at most %d", ErrInvalid, total, maxStopsBytes)
+	}
+	return searchFor(strings), nil
+}
+
+// searchFor returns the automaton of strings, of which none is empty.
+func searchFor(strings []string) *Stops {
+	s := &Stops{strings: append([]string(nil), strings...)}
+	for _, text := range strings {
 		for j := range len(text) {
 			if c := &s.class[text[j]]; *c == 0 {
 				s.classes++
@@ -46,12 +56,9 @@ func NewStops(strings []string) (*Stops, error) {
 			}
 		}
 	}
-	if total > maxStopsBytes {
-		return nil, fmt.Errorf("%w: stop strings of %d bytes together: at most %d", ErrInvalid, total, maxStopsBytes)
-	}
 	s.classes++
 	s.build()
-	return s, nil
+	return s
 }
 
 // build makes the trie of the strings, and then completes it to an automaton.

@@ -3,6 +3,7 @@ package grammar
 import (
 	"encoding/binary"
 	"fmt"
+	"strings"
 )
 
 // term is an expression in canonical form. Equal expressions become one term. Only calls of
@@ -22,7 +23,8 @@ type terms struct {
 	known map[string]int32
 	roots map[int32]int32 // terms of rule 0 and of each rule that is called
 
-	written byteSet // bytes that tokens have; a term that needs another byte matches nothing
+	written  byteSet  // bytes that tokens have; a term that needs another byte matches nothing
+	specials []string // contents of special tokens
 
 	nullable []bool  // by term: it matches ""
 	nonEmpty []bool  // by term: it matches a text other than ""
@@ -31,7 +33,7 @@ type terms struct {
 
 // newTerms checks the rules and translates them to terms. Expressions that can't be reached from rule
 // 0 become no terms. The errors are those of [Rules.Validate].
-func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
+func newTerms(rules Rules, limits Limits, written byteSet, specials []string) (*terms, error) {
 	g, err := newGraph(rules, limits)
 	if err != nil {
 		return nil, err
@@ -52,7 +54,7 @@ func newTerms(rules Rules, limits Limits, written byteSet) (*terms, error) {
 		}
 		return g.calls[i]
 	})
-	t := &terms{known: map[string]int32{}, roots: map[int32]int32{}, written: written}
+	t := &terms{known: map[string]int32{}, roots: map[int32]int32{}, written: written, specials: specials}
 	made := make([]int32, len(g.exprs))
 	for _, i := range order {
 		e := g.exprs[i]
@@ -106,6 +108,8 @@ func (t *terms) simple(e *Expr, sub []int32) int32 {
 			return t.nothing()
 		}
 		return t.add(term{op: Text, text: e.Text})
+	case Special:
+		return t.simpleSpecial(e)
 	case Runes:
 		runes := normalRunes(e.Runes)
 		if !t.writesOne(runes) {
@@ -155,6 +159,37 @@ func (t *terms) simple(e *Expr, sub []int32) int32 {
 	return t.add(term{op: Repeat, sub: sub, min: int32(e.Min), max: int32(e.Max)})
 }
 
+// simpleSpecial returns the term of e, a Special: a Text if its text has no special token's
+// content.
+func (t *terms) simpleSpecial(e *Expr) int32 {
+	reached, special := make([]bool, len(e.Text)+1), false
+	reached[0] = true
+	for i := range len(e.Text) {
+		for _, c := range contentsAt(t.specials, e.Text, i) {
+			special = true
+			reached[i+len(c)] = reached[i+len(c)] || reached[i]
+		}
+		reached[i+1] = reached[i+1] || reached[i] && t.written.has(e.Text[i])
+	}
+	switch {
+	case !reached[len(e.Text)]:
+		return t.nothing()
+	case !special:
+		return t.add(term{op: Text, text: e.Text})
+	}
+	return t.add(term{op: Special, text: e.Text})
+}
+
+// contentsAt returns those of the contents that stand in text at the position at.
+func contentsAt(contents []string, text string, at int) (all []string) {
+	for _, c := range contents {
+		if strings.HasPrefix(text[at:], c) {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
 // writes reports whether tokens have all bytes of text.
 func (t *terms) writes(text string) bool {
 	for i := range len(text) {
@@ -193,7 +228,7 @@ func (t *terms) add(x term) int32 {
 	for _, v := range [3]int32{x.min, x.max, x.rule} {
 		key = binary.LittleEndian.AppendUint32(key, uint32(v))
 	}
-	key = append(key, x.text...) // Text alone has it, and Text has no sub and no runes
+	key = append(key, x.text...) // only Text and Special have it, and these have no sub and no runes
 	for _, s := range x.sub {
 		key = binary.LittleEndian.AppendUint32(key, uint32(s))
 	}
@@ -266,7 +301,7 @@ func (t *terms) settle(judge func(i int32) (nullable, nonEmpty bool)) {
 func (t *terms) judge(i int32) (nullable, nonEmpty bool) {
 	x := &t.all[i]
 	switch x.op {
-	case Text:
+	case Text, Special:
 		return x.text == "", x.text != ""
 	case Runes:
 		return false, true

@@ -6,7 +6,7 @@ import "fmt"
 // with the rule at fault, [ErrNothing] or [ErrTooLarge]. Its cost is linear in the number of
 // expressions; one that is used several times counts once.
 func (rules Rules) Validate() error {
-	_, err := newTerms(rules, Limits{}.WithDefaults(), allBytes)
+	_, err := newTerms(rules, Limits{}.WithDefaults(), allBytes, nil)
 	return err
 }
 
@@ -74,11 +74,11 @@ func checkExpr(e *Expr, rules int) error {
 	if e == nil {
 		return fmt.Errorf("nil expression")
 	}
-	if subs := len(e.Sub); subs > 0 && (e.Op == Text || e.Op == Runes || e.Op == Call) {
+	if subs := len(e.Sub); subs > 0 && (e.Op == Text || e.Op == Runes || e.Op == Call || e.Op == Special) {
 		return fmt.Errorf("operation %d with %d sub-expressions: it has none", e.Op, subs)
 	}
 	switch e.Op {
-	case Text, Seq, Either:
+	case Text, Seq, Either, Special:
 	case Runes:
 		for _, r := range e.Runes {
 			if r.Lo < 0 || r.Lo > r.Hi || r.Hi > 0x10FFFF {

@@ -17,31 +17,63 @@ const maxTokenBytes = 1024
 type Vocabulary struct {
 	size int
 	blob []byte
-	at   []int // the bytes of token t are blob[at[t]:at[t+1]]
+	at   []int // the bytes of token t are blob[at[t]:at[t+1]], after specialByte its content if it is special
+
+	specials []kv.Token // those that have a content
 
 	label   []uint32   // by trie node: depth<<8 | last byte; node 0 is the root
 	skip    []int32    // by trie node: the first node after its subtree
 	ends    []int32    // order[ends[i]:ends[i+1]] are the tokens that end at node i
 	order   []kv.Token // tokens of 1 to maxTokenBytes bytes, sorted by bytes
+	deep    []uint16   // by trie node: the bytes of the longest token in its subtree
 	longest int        // bytes of the longest of them
-	written byteSet    // bytes that some of them has
+	written byteSet    // bytes that some of them has as text
 }
+
+// specialByte stands in front of the content of special tokens. No text has this byte, so a
+// special token is never mistaken for its content.
+const specialByte = 0xFF
 
 // NewVocabulary indexes the tokens 0 to size-1 by their bytes, which it copies; the function
 // bytes returns those of a token. A grammar never allows tokens without bytes (special tokens,
 // unused ids) and tokens over 1,024 bytes. It also never allows a token after which every text of
 // the rules needs a byte that no token has. Indexing 128,000 tokens takes some 50 ms.
 func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
+	return newVocabulary(size, bytes, nil)
+}
+
+// NewSpecialVocabulary is [NewVocabulary] for a vocabulary with special tokens that rules may
+// allow: content returns the content of a token without bytes, "" if it has none. Such a token is
+// allowed only where an Expr of the operation [Special] has its content. A token with the byte
+// 0xFF, which no UTF-8 has, counts as one without bytes.
+func NewSpecialVocabulary(size int, bytes func(kv.Token) []byte, content func(kv.Token) string) *Vocabulary {
+	return newVocabulary(size, bytes, content)
+}
+
+func newVocabulary(size int, text func(kv.Token) []byte, content func(kv.Token) string) *Vocabulary {
 	v := &Vocabulary{size: max(size, 0), at: make([]int, max(size, 0)+1)}
 	for t := range v.size {
-		v.blob = append(v.blob, bytes(kv.Token(t))...)
-		v.at[t+1] = len(v.blob)
-		if n := v.at[t+1] - v.at[t]; n > 0 && n <= maxTokenBytes {
-			v.order = append(v.order, kv.Token(t))
-			v.longest = max(v.longest, n)
-			for _, b := range v.blob[v.at[t]:] {
+		b := text(kv.Token(t))
+		if content != nil && bytes.IndexByte(b, specialByte) >= 0 {
+			b = nil
+		}
+		v.blob = append(v.blob, b...)
+		n := len(b)
+		if n > 0 && n <= maxTokenBytes {
+			for _, b := range b {
 				v.written.add(b, b)
 			}
+		} else if n == 0 && content != nil {
+			if c := content(kv.Token(t)); c != "" && len(c) < maxTokenBytes {
+				v.blob = append(append(v.blob, specialByte), c...)
+				v.specials = append(v.specials, kv.Token(t))
+				n = len(c) + 1
+			}
+		}
+		v.at[t+1] = len(v.blob)
+		if n > 0 && n <= maxTokenBytes {
+			v.order = append(v.order, kv.Token(t))
+			v.longest = max(v.longest, n)
 		}
 	}
 	v.sort()
@@ -52,13 +84,29 @@ func NewVocabulary(size int, bytes func(kv.Token) []byte) *Vocabulary {
 // Size returns the number of tokens; masks have (Size+63)/64 words.
 func (v *Vocabulary) Size() int { return v.size }
 
-// Bytes returns the bytes of t, or nil if t is not in the vocabulary. The caller must not change
-// them.
+// Bytes returns the bytes of t, or nil if t has none or is not in the vocabulary. The caller must
+// not change them.
 func (v *Vocabulary) Bytes(t kv.Token) []byte {
-	if int64(t) >= int64(v.size) {
+	if int64(t) >= int64(v.size) || v.isSpecial(t) {
 		return nil
 	}
-	return v.blob[v.at[t]:v.at[t+1]:v.at[t+1]]
+	return v.code(t)
+}
+
+// code returns the bytes of token t of the vocabulary as the trie has them.
+func (v *Vocabulary) code(t kv.Token) []byte { return v.blob[v.at[t]:v.at[t+1]:v.at[t+1]] }
+
+// isSpecial reports whether token t of the vocabulary is special and has a content.
+func (v *Vocabulary) isSpecial(t kv.Token) bool {
+	return len(v.specials) > 0 && v.at[t] < v.at[t+1] && v.blob[v.at[t]] == specialByte
+}
+
+// contents returns the contents of the special tokens.
+func (v *Vocabulary) contents() (all []string) {
+	for _, t := range v.specials {
+		all = append(all, string(v.code(t)[1:]))
+	}
+	return all
 }
 
 func (v *Vocabulary) words() int { return (v.size + 63) / 64 }
@@ -73,7 +121,7 @@ func (v *Vocabulary) sort() {
 	keys := make([]keyed, len(v.order))
 	for i, t := range v.order {
 		var head uint64
-		for j, b := range v.Bytes(t)[:min(8, len(v.Bytes(t)))] {
+		for j, b := range v.code(t)[:min(8, len(v.code(t)))] {
 			head |= uint64(b) << (56 - 8*j)
 		}
 		keys[i] = keyed{head, t}
@@ -82,7 +130,7 @@ func (v *Vocabulary) sort() {
 		if a.head != b.head {
 			return cmp.Compare(a.head, b.head)
 		}
-		return cmp.Or(bytes.Compare(v.Bytes(a.token), v.Bytes(b.token)), int(a.token)-int(b.token))
+		return cmp.Or(bytes.Compare(v.code(a.token), v.code(b.token)), int(a.token)-int(b.token))
 	})
 	for i, k := range keys {
 		v.order[i] = k.token
@@ -95,7 +143,7 @@ func (v *Vocabulary) plant() {
 	open := []int32{0} // path from the root to the latest node
 	var last []byte
 	for i, t := range v.order {
-		b := v.Bytes(t)
+		b := v.code(t)
 		shared := 0
 		for shared < len(b) && shared < len(last) && b[shared] == last[shared] {
 			shared++
@@ -116,4 +164,11 @@ func (v *Vocabulary) plant() {
 		v.skip[n] = int32(len(v.label))
 	}
 	v.ends = append(v.ends, int32(len(v.order)))
+	v.deep = make([]uint16, len(v.label))
+	for i := int32(len(v.label) - 1); i >= 0; i-- {
+		v.deep[i] = uint16(v.label[i] >> 8)
+		for c := i + 1; c < v.skip[i]; c = v.skip[c] {
+			v.deep[i] = max(v.deep[i], v.deep[c])
+		}
+	}
 }

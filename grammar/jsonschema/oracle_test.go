@@ -36,7 +36,7 @@ func (m *matcher) ends(e *grammar.Expr, at int) []int {
 	}
 	set := make(map[int]bool)
 	switch e.Op {
-	case grammar.Text:
+	case grammar.Text, grammar.Special:
 		if len(m.text)-at >= len(e.Text) && m.text[at:at+len(e.Text)] == e.Text {
 			set[at+len(e.Text)] = true
 		}
@@ -122,7 +122,7 @@ func newEmitter(rules grammar.Rules, r *rand.Rand) *emitter {
 func (g *emitter) shortest(e *grammar.Expr) int {
 	n := 0
 	switch e.Op {
-	case grammar.Text:
+	case grammar.Text, grammar.Special:
 		n = len(e.Text)
 	case grammar.Runes:
 		n = 1
@@ -154,7 +154,7 @@ func (g *emitter) text(soft int) string {
 func (g *emitter) emit(e *grammar.Expr) {
 	over := len(g.out) > g.soft
 	switch e.Op {
-	case grammar.Text:
+	case grammar.Text, grammar.Special:
 		g.out = append(g.out, e.Text...)
 	case grammar.Runes:
 		g.out = utf8.AppendRune(g.out, g.rune(e.Runes))
