@@ -16,10 +16,9 @@
 //	trace, err := bench.OpenTrace("chat.pfxt")
 //	summary, err := bench.PlayRadix(ctx, trace, bench.RadixConfig{PageTokens: 16}, nil)
 //
-// [PlaySched] times the scheduler alone, with a backend that answers at once. [Serve]
-// puts it under load with a simulated device in virtual time, in which an hour of
-// serving takes about a second:
+// [PlaySched] times the scheduler alone, with a backend that answers at once.
+// [CompareServing] puts it under load with a simulated device in virtual time, in which
+// an hour of serving takes about a second:
 //
-//	result, err := bench.Serve(ctx, bench.ServingConfig{Load: bench.ServeChat, Rate: 15})
 //	table, err := bench.CompareServing(ctx, bench.CompareServingConfig{}, nil)
 package bench

@@ -123,25 +123,13 @@ func (c *ServingConfig) backend(clock *sim.Clock) sim.Config {
 	}
 }
 
-// Serve simulates a server: the production scheduler, a backend whose steps take the
+// serve simulates a server: the production scheduler, a backend whose steps take the
 // time that the profile predicts, and virtual time, in which everything but the steps
 // and the profile's host time is free. It checks every token of every answer. Errors
-// are those of the configuration, wrong answers, and the end of ctx.
+// are wrong answers and the end of ctx. cfg must be valid, with defaults. serve only reads
+// trace, so runs can share it.
 //
 // Cost: some tenths of a second for 3,000 requests.
-func Serve(ctx context.Context, cfg ServingConfig) (ServingResult, error) {
-	cfg = cfg.withDefaults()
-	if err := cfg.validate(); err != nil {
-		return ServingResult{}, err
-	}
-	trace, err := newServingTrace(ctx, cfg.Load, cfg.Requests, cfg.Seed)
-	if err != nil {
-		return ServingResult{}, err
-	}
-	return serve(ctx, cfg, trace)
-}
-
-// serve runs Serve on an existing trace, which it only reads, so runs can share it.
 func serve(ctx context.Context, cfg ServingConfig, trace *servingTrace) (ServingResult, error) {
 	start := time.Now()
 	p, err := newServingPlay(cfg, trace)

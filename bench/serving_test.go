@@ -15,9 +15,22 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
+// simulate runs serve once, on a trace of its own.
+func simulate(ctx context.Context, cfg ServingConfig) (ServingResult, error) {
+	cfg = cfg.withDefaults()
+	if err := cfg.validate(); err != nil {
+		return ServingResult{}, err
+	}
+	trace, err := newServingTrace(ctx, cfg.Load, cfg.Requests, cfg.Seed)
+	if err != nil {
+		return ServingResult{}, err
+	}
+	return serve(ctx, cfg, trace)
+}
+
 func mustServe(t *testing.T, cfg ServingConfig) ServingResult {
 	t.Helper()
-	r, err := Serve(t.Context(), cfg)
+	r, err := simulate(t.Context(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +54,7 @@ func (c *ending) Err() error {
 func TestServeEndsWithContext(t *testing.T) {
 	for _, left := range []int{5, 15} { // while the 10 requests are drawn, and after that
 		ctx := &ending{t.Context(), left}
-		if _, err := Serve(ctx, ServingConfig{Requests: 10, Rate: 10}); !errors.Is(err, context.Canceled) || ctx.left != -2 {
+		if _, err := simulate(ctx, ServingConfig{Requests: 10, Rate: 10}); !errors.Is(err, context.Canceled) || ctx.left != -2 {
 			t.Errorf("after %d: %v, %d looks at the context left", left, err, ctx.left)
 		}
 	}
@@ -216,7 +229,7 @@ func TestServeRefuses(t *testing.T) {
 		{ServingConfig{Rate: 1, Scheduler: scheduler.Config{Quantum: -4}}, []string{"Quantum is -4"}},
 		{ServingConfig{Rate: 1, Load: ServeMixed, Requests: 64, KVTokens: 50_000}, []string{"larger than the KV pool", "50000"}},
 	} {
-		_, err := Serve(t.Context(), c.cfg)
+		_, err := simulate(t.Context(), c.cfg)
 		for _, want := range c.want {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%+v: %v does not mention %q", c.cfg, err, want)

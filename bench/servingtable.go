@@ -104,7 +104,7 @@ type ServingRuns struct {
 // clients, and the rate is measured between the time when a quarter of the requests have ended and
 // the time when nine tenths have. The runs are independent and use all processors. progress, if
 // not nil, is called after each run, one call at a time. The table is the same in every run.
-// Errors are those of the configuration and of [Serve], and the end of ctx.
+// Errors are those of the configuration, wrong answers and the end of ctx.
 func CompareServing(ctx context.Context, cfg CompareServingConfig, progress func()) (*ServingTable, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {

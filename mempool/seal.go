@@ -44,7 +44,6 @@ type sealKey struct {
 
 const (
 	keyIDBytes = 8
-	saltBytes  = 32
 	tagBytes   = 16
 )
 

@@ -8,7 +8,6 @@ package wording
 import (
 	"errors"
 	"regexp"
-	"slices"
 	"strings"
 )
 
@@ -34,9 +33,6 @@ func Public(text string) string { return inner.ReplaceAllLiteralString(text, Nam
 // Bare returns the text of an error without the names of packages at the beginning of its lines and
 // after the name of a flag there: "--model: not there" for "--model: hub: not there".
 func Bare(text string) string { return bare.ReplaceAllString(text, "$1") }
-
-// Knows reports whether Public replaces the name of a package.
-func Knows(name string) bool { return slices.Contains(packages, name) }
 
 // Error returns an error that wraps err and has Public's version of its text. errors.Is finds
 // everything in the chain of err. It also finds the variables that Error itself made: if the chain

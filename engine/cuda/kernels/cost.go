@@ -231,12 +231,3 @@ func Seconds(costs []Cost, g GPU) (took float64) {
 	}
 	return took
 }
-
-// Whole estimates the share of g's limits that a step of all these launches can reach.
-func Whole(costs []Cost, g GPU) float64 {
-	limit := 0.0
-	for i := range costs {
-		limit += costs[i].limit(g)
-	}
-	return limit / Seconds(costs, g)
-}
