@@ -32,29 +32,36 @@ type calls struct {
 	held  string // in text: white space and a possible beginning of a mark
 	call  []byte // elsewhere: all since the text or the call before, or since the arguments that were given
 	from  int    // in call: end of the mark
-	token int    // in call: start of the text that is being read, after white space
+	token int    // in call: start of the fixed text that is being read, after white space
 	white int    // length of the white space before it
-	// open has the texts that close what was opened around the calls, the last one first. base of
-	// them belong to marks.
-	open   []string
-	base   int
-	marked bool   // the calls here began with a mark
-	some   bool   // there was a call since the mark
-	latest string // the fixed text read last
-
-	name  string // of the current call, once it is complete
-	keeps bool   // the word being read is no name
-	word  int    // in call: its start
-	body  int    // in call: start of the object or the arguments
-	end   int    // in call: end of the object or the arguments
-	keys  object
-	json  brackets
-	py    *python
+	group group
+	now   current
 
 	count  int    // calls begun so far
 	begun  bool   // the arguments of the current call are being given
 	said   []byte // bytes to give with the next event
 	events []Event
+}
+
+// group describes the surroundings of calls.
+type group struct {
+	marked bool     // it began with a mark
+	some   bool     // there was a call in it
+	open   []string // the texts that close what was opened, the last one last
+	base   int      // that many of them belong to marks
+	latest string   // the fixed text read last
+}
+
+// current is the call that is being read. Positions are in calls.call.
+type current struct {
+	name  string // once it is complete
+	word  int    // start of the word that is being read, without quotes
+	keeps bool   // the word is no name
+	body  int    // start of the object or the arguments
+	end   int    // end of the object or the arguments
+	keys  object
+	json  brackets
+	py    *python
 }
 
 // place is the position of the next byte relative to a call.
@@ -121,7 +128,7 @@ func (p *calls) last() {
 		if p.count == 0 || trimSpaceLeft(p.held) != "" { // not only white space after a call
 			p.said = append(p.said, p.held...)
 		}
-	case p.at == inLead && p.some && strings.Trim(string(p.call[:p.token]), spaces+",;") == "": // between two calls
+	case p.at == inLead && p.group.some && strings.Trim(string(p.call[:p.token]), spaces+",;") == "": // between two calls
 	default:
 		p.said = append(p.said, p.call...)
 	}
@@ -162,7 +169,7 @@ func (p *calls) plain(text string) (rest string) {
 	end += len(mark.open)
 	p.call = append(p.call[:0], all[white:end]...)
 	rest = text[end-len(p.held):]
-	p.held, p.some = "", false
+	p.held, p.group.some = "", false
 	p.lead()
 	p.mark(mark)
 	return rest
@@ -238,18 +245,18 @@ func (p *calls) step(c byte) bool {
 		return p.inside(c)
 	case inPython:
 		p.call = append(p.call, c)
-		if !p.py.step(c) {
+		if !p.now.py.step(c) {
 			p.call = p.call[:len(p.call)-1]
 			return false
 		}
-		return !p.py.done() || p.complete()
+		return !p.now.py.done() || p.complete()
 	}
 	return p.after(c)
 }
 
 // undecided reports whether the text may still turn out to be no call.
 func (p *calls) undecided() bool {
-	return p.at == inLead || p.at == inName || p.at == inBetween || p.at == inObject && !p.marked && (p.name == "" || p.keys.args == 0)
+	return p.at == inLead || p.at == inName || p.at == inBetween || p.at == inObject && !p.group.marked && (p.now.name == "" || p.now.keys.args == 0)
 }
 
 // limit returns the number of bytes after which an undecided text is no call. After a mark it need
@@ -258,219 +265,16 @@ func (p *calls) limit() int {
 	switch {
 	case p.at == inLead:
 		return heldText
-	case p.marked:
+	case p.group.marked:
 		return 4*heldText + p.longest
 	}
 	return heldText + p.longest
 }
 
-// lead begins to read what stands before a call, at the end of call.
-func (p *calls) lead() {
-	p.at, p.name, p.latest, p.keys, p.py = inLead, "", "", object{}, nil
-	p.token, p.white = len(p.call), 0
-}
-
-// enter begins a call of which the name is known already, before its arguments.
-func (p *calls) enter(name string) {
-	p.call, p.from, p.open, p.base, p.held, p.some = p.call[:0], 0, p.open[:0], 0, "", false
-	p.lead()
-	p.at, p.name, p.marked = inBetween, name, true
-}
-
-// before reads a byte before a call.
-func (p *calls) before(c byte) bool {
-	if p.token == len(p.call) {
-		switch {
-		case c == '{':
-			p.call = append(p.call, c)
-			p.at, p.body, p.keys, p.json = inObject, len(p.call)-1, object{level: 1}, brackets{}
-			return p.json.step(c)
-		case nameByte(c) && p.bare():
-			p.word, p.keeps, p.at = len(p.call), false, inName
-			p.call = append(p.call, c)
-			return true
-		}
-	}
-	text, ok := p.fixed(c)
-	return ok && (text == "" || p.opened(text))
-}
-
-// bare reports whether a name without quotes may stand here.
-func (p *calls) bare() bool {
-	return p.form.Bare || len(p.open) > 0 && p.form.Python || p.form.reads.names
-}
-
-// fixed reads a byte of white space, or of one of the texts that may stand here. It returns the
-// text once it is complete. ok is false if the byte is neither.
-func (p *calls) fixed(c byte) (text string, ok bool) {
-	if p.token == len(p.call) && strings.IndexByte(spaces, c) >= 0 {
-		if p.white++; p.white > heldSpace {
-			return "", false
-		}
-		p.call = append(p.call, c)
-		p.token = len(p.call)
-		return "", true
-	}
-	p.call = append(p.call, c)
-	seen := string(p.call[p.token:])
-	for text := range p.expected {
-		switch {
-		case text == seen:
-			p.token, p.white, p.latest = len(p.call), 0, text
-			return text, true
-		case strings.HasPrefix(text, seen):
-			return "", true
-		}
-	}
-	p.call = p.call[:len(p.call)-1]
-	return "", false
-}
-
-// expected yields the texts that may stand here.
-func (p *calls) expected(yield func(string) bool) {
-	r, closes, texts := &p.form.reads, p.open, p.form.reads.before
-	switch p.at {
-	case inBetween:
-		closes, texts = nil, r.between
-	case inClose:
-		closes, texts = p.open[p.base:], r.after
-		if !yield(r.close) {
-			return
-		}
-	}
-	for _, m := range r.marks {
-		if p.at == inLead && !p.marked && !yield(m.open) {
-			return
-		}
-	}
-	for i := len(closes) - 1; i >= 0; i-- {
-		if !yield(closes[i]) {
-			return
-		}
-	}
-	for _, text := range texts {
-		if !yield(text) {
-			return
-		}
-	}
-	for _, a := range r.around {
-		if p.at == inLead && !yield(a.open) {
-			return
-		}
-	}
-}
-
-// opened notes a fixed text that was read before or after a call. It returns false if that opens
-// too much.
-func (p *calls) opened(text string) bool {
-	if i := slices.Index(p.open, text); i >= 0 {
-		p.open, p.base = p.open[:i], min(p.base, i)
-		if p.some && p.at == inLead { // it belongs to the calls
-			p.call, p.token, p.from = p.call[:0], 0, 0
-			if p.marked && i == 0 {
-				p.at = inText
-			}
-		}
-		return true
-	}
-	if p.at != inLead {
-		return true
-	}
-	if i := slices.IndexFunc(p.form.reads.marks, func(m pair) bool { return m.open == text }); i >= 0 {
-		p.mark(p.form.reads.marks[i])
-	} else if i := slices.IndexFunc(p.form.reads.around, func(a pair) bool { return a.open == text }); i >= 0 {
-		p.open = append(p.open, p.form.reads.around[i].close)
-	}
-	return len(p.open) <= 4
-}
-
-// mark notes a mark that was read.
-func (p *calls) mark(m pair) {
-	p.marked, p.from, p.open, p.base = true, len(p.call), p.open[:0], 0
-	if m.close != "" {
-		p.open, p.base = append(p.open, m.close), 1
-	}
-}
-
-// named reads a byte after the first of a word.
-func (p *calls) named(c byte) bool {
-	if nameByte(c) {
-		if p.needsTool() && len(p.call)-p.word == p.longest {
-			return false
-		}
-		p.call = append(p.call, c)
-		return true
-	}
-	if !p.keeps {
-		p.name = string(p.call[p.word:])
-		if all := p.form.reads.content; all != "" && p.name == all && c == '\n' { // no call: the text of the answer
-			p.call, p.at = p.call[:0], inText
-			return true
-		}
-		if p.needsTool() && !p.tool(p.name) {
-			return false
-		}
-	}
-	p.at, p.token, p.white, p.latest = inBetween, len(p.call), 0, ""
-	return p.between(c)
-}
-
-// nameByte reports whether a name without quotes may contain the byte: any that ends no name in
-// any form.
-func nameByte(c byte) bool {
-	return c > ' ' && c != 0x7f && strings.IndexByte("{}[]()<>\"'`,;=|", c) < 0
-}
-
-// needsTool reports whether only a tool's name makes the text a call.
-func (p *calls) needsTool() bool { return !p.marked || p.form.reads.known }
-
-// between reads a byte between a name and its arguments.
-func (p *calls) between(c byte) bool {
-	if p.token == len(p.call) {
-		r := &p.form.reads
-		switch {
-		case c == '{':
-			p.call = append(p.call, c)
-			p.at, p.body, p.json = inArguments, len(p.call)-1, brackets{}
-			p.json.step(c)
-			if p.exact {
-				p.begin()
-			}
-			return true
-		case c == '(' && p.form.Python:
-			p.call = append(p.call, c)
-			p.at, p.py = inPython, newPython()
-			return true
-		case nameByte(c) && p.latest != "" && (p.latest == r.renames || p.latest == r.id):
-			p.word, p.keeps, p.at = len(p.call), p.latest == r.id, inName
-			p.call = append(p.call, c)
-			return true
-		}
-	}
-	_, ok := p.fixed(c)
-	return ok
-}
-
-// inside reads a byte of the arguments after a name without quotes.
-func (p *calls) inside(c byte) bool {
-	if !p.json.step(c) {
-		return false
-	}
-	if p.begun {
-		p.said = append(p.said, c)
-	} else {
-		p.call = append(p.call, c)
-	}
-	if p.json.depth > 0 {
-		return true
-	}
-	return p.complete()
-}
-
 // complete ends a call, or waits for the text that closes it.
 func (p *calls) complete() bool {
-	p.end = len(p.call)
-	if !p.marked || p.form.reads.close == "" {
+	p.now.end = len(p.call)
+	if !p.group.marked || p.form.reads.close == "" {
 		return p.finish()
 	}
 	if p.begun {
@@ -478,19 +282,6 @@ func (p *calls) complete() bool {
 	}
 	p.at, p.token, p.white = inClose, len(p.call), 0
 	return true
-}
-
-// after reads a byte before the text that closes a call.
-func (p *calls) after(c byte) bool {
-	text, ok := p.fixed(c)
-	switch text {
-	case "":
-		return ok
-	case p.form.reads.close:
-		p.open = p.open[:p.base]
-		return p.finish()
-	}
-	return p.opened(text)
 }
 
 // finish gives a complete call. It returns false, and leaves the last byte out, if the text is
@@ -502,9 +293,9 @@ func (p *calls) finish() bool {
 		return false
 	}
 	p.flush()
-	p.begun, p.some = false, true
+	p.begun, p.group.some = false, true
 	p.call, p.from = p.call[:0], 0
-	if p.lead(); p.marked && len(p.open) == 0 {
+	if p.lead(); p.group.marked && len(p.group.open) == 0 {
 		p.at = inText
 	}
 	return true
@@ -513,15 +304,15 @@ func (p *calls) finish() bool {
 // take appends the events of a complete call. It returns false, and appends nothing, if the text
 // is no call.
 func (p *calls) take() bool {
-	name, arguments, ok := p.name, "", true
+	name, arguments, ok := p.now.name, "", true
 	switch {
-	case p.py != nil:
-		arguments = string(p.py.out)
-	case p.keys.level > 0:
-		name, arguments, ok = parts(p.call[p.body:p.end], p.marked)
+	case p.now.py != nil:
+		arguments = string(p.now.py.out)
+	case p.now.keys.level > 0:
+		name, arguments, ok = parts(p.call[p.now.body:p.now.end], p.group.marked)
 	default:
-		arguments = string(p.call[p.body:p.end])
-		ok = json.Valid(p.call[p.body:p.end])
+		arguments = string(p.call[p.now.body:p.now.end])
+		ok = json.Valid(p.call[p.now.body:p.now.end])
 	}
 	if !ok {
 		return false
@@ -543,7 +334,7 @@ func (p *calls) give(name, arguments string) {
 
 // begin starts giving the arguments of a call as they arrive, from the last byte in call.
 func (p *calls) begin() {
-	p.give(p.name, "")
+	p.give(p.now.name, "")
 	p.begun = true
 	p.call, p.token, p.from = p.call[:0], 0, 0
 	p.said = append(p.said, '{')
@@ -557,20 +348,20 @@ func (p *calls) cut() bool {
 	case p.at == inClose:
 		return p.take()
 	case p.at == inArguments:
-		arguments = p.call[p.body:]
+		arguments = p.call[p.now.body:]
 	case p.at == inPython:
-		arguments = p.py.out
-	case p.name == "" || p.at == inText || p.at == inName || p.at == inLead:
+		arguments = p.now.py.out
+	case p.now.name == "" || p.at == inText || p.at == inName || p.at == inLead:
 		return false
-	case p.at == inObject && p.keys.args > 0:
-		arguments = p.call[p.keys.args:]
-		if p.keys.end > 0 {
-			arguments = p.call[p.keys.args:p.keys.end]
+	case p.at == inObject && p.now.keys.args > 0:
+		arguments = p.call[p.now.keys.args:]
+		if p.now.keys.end > 0 {
+			arguments = p.call[p.now.keys.args:p.now.keys.end]
 		}
 	case !p.exact:
 		return false
 	}
-	p.give(p.name, string(arguments))
+	p.give(p.now.name, string(arguments))
 	return true
 }
 

@@ -15,7 +15,7 @@ import "strings"
 //
 // channels delays the header of a message and the beginning of a marker.
 //
-// Source: openai/harmony, docs/format.md.
+// Source: the page on the Harmony response format in openai/harmony.
 type channels struct {
 	calls  *calls
 	state  channelState
@@ -150,12 +150,12 @@ func (h *channels) mark(events []Event, marker string) []Event {
 		if h.state == inHeader && marker == channelMarker {
 			break
 		}
-		events = h.close(events)
+		events = h.close(events, false)
 		h.state, h.header = inHeader, marker
 		return events
 	case "<|constrain|>":
 	default:
-		return h.close(events)
+		return h.close(events, false)
 	}
 	if h.state != inHeader {
 		return events
@@ -190,9 +190,13 @@ func field(header, mark string) (ended bool, value string) {
 	return true, after[:end]
 }
 
-// close ends the content of a message, or drops its header. What follows is text.
-func (h *channels) close(events []Event) []Event {
+// close ends the content of a message, or drops its header. What follows is text. cut says that
+// the output has ended: only then are arguments given that are not complete.
+func (h *channels) close(events []Event, cut bool) []Event {
 	if h.state == inCall {
+		if !cut && h.calls.at != inText {
+			h.calls.broken()
+		}
 		events = append(events, h.calls.next("", true)...)
 	}
 	h.state, h.kind = inContent, Text
@@ -204,7 +208,7 @@ func (h *channels) end(events []Event) []Event {
 	events = h.plain(events, h.held)
 	h.held = ""
 	if h.state != inHeader {
-		return h.close(events)
+		return h.close(events, true)
 	}
 	ended, recipient := field(h.header, recipientMarker)
 	name, called := strings.CutPrefix(recipient, functions)
@@ -212,7 +216,7 @@ func (h *channels) end(events []Event) []Event {
 	case ended && called && h.calls.exact:
 		h.calls.enter(name)
 		h.state = inCall
-		return h.close(events)
+		return h.close(events, true)
 	case !strings.Contains(h.header, "<|"):
 		return append(events, Event{Text, h.header})
 	}

@@ -29,7 +29,7 @@ type Form struct {
 	reads reading
 }
 
-// reading says what the parser takes for a call besides what a grammar writes. A call is a JSON
+// reading describes the calls that the parser takes besides those that a grammar writes. A call is a JSON
 // object with name and arguments, or, where names may stand without quotes, a name and its
 // arguments; the texts stand around and within it, with white space between them. No text of a
 // place is the beginning of another.
@@ -42,8 +42,8 @@ type reading struct {
 	known   bool     // a name without quotes has to be that of a tool, even after a mark
 	content string   // a name after which comes text
 	between []string // may stand between a name and the arguments
-	id      string   // of these, the one after which comes an id
-	renames string   // of these, the one after which the name may come once more
+	id      string   // the text of between after which comes an id
+	renames string   // the text of between after which the name may come once more
 	after   []string // may stand between a call and close
 	close   string   // closes a call after a mark; may be missing at the end of the output
 

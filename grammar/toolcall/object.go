@@ -19,8 +19,8 @@ type object struct {
 
 // object reads a byte of a call that is an object.
 func (p *calls) object(c byte) bool {
-	before, o := p.json, &p.keys
-	if !p.json.step(c) {
+	before, o := p.now.json, &p.now.keys
+	if !p.now.json.step(c) {
 		return false
 	}
 	switch {
@@ -31,11 +31,11 @@ func (p *calls) object(c byte) bool {
 			return false
 		}
 	case o.end == 0: // still in the arguments
-		if p.said = append(p.said, c); p.json.depth == o.level {
+		if p.said = append(p.said, c); p.now.json.depth == o.level {
 			o.end = 1
 		}
 	}
-	if p.json.depth >= o.level {
+	if p.now.json.depth >= o.level {
 		return true
 	}
 	return p.complete()
@@ -44,19 +44,19 @@ func (p *calls) object(c byte) bool {
 // member notes what the byte just read means for the members of the call's object. before is the
 // state before it. It returns false if the object names no tool where it has to.
 func (p *calls) member(before brackets, c byte) bool {
-	o, at := &p.keys, len(p.call)-1
-	if before.depth == o.level+1 && p.json.depth == o.level && o.args > 0 && o.end == 0 {
+	o, at := &p.now.keys, len(p.call)-1
+	if before.depth == o.level+1 && p.now.json.depth == o.level && o.args > 0 && o.end == 0 {
 		o.end = at + 1
 	}
 	if before.depth != o.level {
 		return true
 	}
 	switch {
-	case before.quoted && !p.json.quoted: // a string has ended
+	case before.quoted && !p.now.json.quoted: // a string has ended
 		if !o.value {
 			o.key = string(p.call[max(o.from, at-len(`"parameters"`)):])
 		} else if o.key == `"name"` {
-			return json.Unmarshal(p.call[o.from:], &p.name) == nil && (!p.needsTool() || p.tool(p.name))
+			return json.Unmarshal(p.call[o.from:], &p.now.name) == nil && (!p.needsTool() || p.tool(p.now.name))
 		}
 	case before.quoted:
 	case c == '"':
@@ -64,11 +64,11 @@ func (p *calls) member(before brackets, c byte) bool {
 	case c == ':' || c == ',':
 		o.value = c == ':'
 	case c == '{' && !o.begun: // doubled braces, as the template of Qwen2.5-Coder asks for
-		o.level, p.body = 2, at
-		p.open = append(p.open, "}")
+		o.level, p.now.body = 2, at
+		p.group.open = append(p.group.open, "}")
 		return true
 	case c == '{' && o.value && (o.key == `"arguments"` || o.key == `"parameters"`):
-		if o.args, o.end = at, 0; p.exact && p.name != "" {
+		if o.args, o.end = at, 0; p.exact && p.now.name != "" {
 			p.begin()
 		}
 	}

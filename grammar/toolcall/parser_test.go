@@ -154,10 +154,10 @@ func marksOf(f *Form) (all []string) {
 // TestFixed: of the texts that may stand at one place, none is the beginning of another.
 func TestFixed(t *testing.T) {
 	for _, f := range forms {
-		for _, p := range []*calls{{at: inLead, marked: !f.reads.first}, {at: inBetween}, {at: inClose}} {
+		for _, p := range []*calls{{at: inLead, group: group{marked: !f.reads.first}}, {at: inBetween}, {at: inClose}} {
 			p.form = f
 			for _, pair := range append(slices.Clone(f.reads.marks), f.reads.around...) {
-				p.open = append(p.open, pair.close)
+				p.group.open = append(p.group.open, pair.close)
 			}
 			all := slices.Collect(p.expected)
 			for _, a := range all {

@@ -165,8 +165,8 @@ func number(word string) string {
 		if whole == "" {
 			whole = "0"
 		}
-		if fraction == "" {
-			fraction = "0"
+		if fraction == "" || lower(fraction[0]) == 'e' {
+			fraction = "0" + fraction
 		}
 		word = whole + "." + fraction
 	}
@@ -211,8 +211,8 @@ type escape struct {
 	value int32
 }
 
-// step reads a byte of a string. text is what it adds to the JSON text; again says that the byte
-// itself belongs to no escape.
+// step reads a byte of a string. It returns the JSON text for it, and reports in again whether
+// the byte itself belongs to no escape.
 func (e *escape) step(c byte) (text string, again, ok bool) {
 	switch {
 	case e.left > 0:
