@@ -38,8 +38,8 @@ type reading struct {
 	first   bool     // calls may begin the output without a mark, if they name a tool
 	around  []pair   // may stand around calls
 	before  []string // may stand before a call
-	names   bool     // a name may stand without quotes
-	known   bool     // a name without quotes has to be that of a tool, even after a mark
+	names   bool     // a name may stand without quotes after a mark
+	known   bool     // without one as well, and it always has to be that of a tool
 	content string   // a name after which comes text
 	between []string // may stand between a name and the arguments
 	id      string   // the text of between after which comes an id
@@ -89,12 +89,18 @@ var deepseekReads = reading{
 	after: []string{"```"}, close: "<｜tool▁call▁end｜>",
 }
 
-// llamaReads reads the objects that Llama 3 writes, at the beginning of an output only, behind the
-// mark of a call of a built-in tool or not.
+// functionReads reads what Functionary 3.1 and, where the prompt asks for it, Llama 3 write.
 //
-// Source: vLLM, Llama3JsonToolParser.
+// Sources: the template of functionary-medium-v3.1; ToolUtils in meta-llama/llama-models.
+var functionReads = reading{marks: []pair{{open: "<function="}}, names: true, between: []string{">"}, close: "</function>"}
+
+// llamaReads reads the objects that Llama 3 writes at the beginning of an output only, after the
+// mark of a call of a built-in tool or not, and its custom calls.
+//
+// Sources: ToolUtils in meta-llama/llama-models; vLLM, Llama3JsonToolParser.
 var llamaReads = reading{
 	first: true, around: []pair{{"[", "]"}}, before: []string{"<|python_tag|>", ",", ";"},
+	marks: functionReads.marks, names: true, between: functionReads.between, close: functionReads.close,
 }
 
 // forms lists all forms. FormOf takes the first that a template writes.
@@ -122,7 +128,7 @@ var forms = []*Form{
 		Name: "functionary_v3.1", About: "Functionary 3.1, Llama 3.1's custom calls",
 		Open: "<function=", Bare: true, Arguments: ">", Close: "</function>",
 		Mark:  "<function=",
-		reads: reading{marks: []pair{{open: "<function="}}, names: true, between: []string{">"}, close: "</function>"},
+		reads: functionReads,
 	},
 	{
 		Name: "functionary_v3.2", About: "Functionary 3.2", // the prompt ends with the first >>>

@@ -4,7 +4,8 @@ import "strings"
 
 // bare reports whether a name without quotes may stand here.
 func (p *calls) bare() bool {
-	return p.form.Bare || len(p.group.open) > 0 && p.form.Python || p.form.reads.names
+	r := &p.form.reads
+	return r.names && p.group.marked || r.known || p.form.Python && len(p.group.open) > 0
 }
 
 // named reads a byte after the first of a word.
