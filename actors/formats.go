@@ -18,9 +18,9 @@ type Format struct {
 	JSONSchema string
 	// Regexp permits the texts that this expression matches from beginning to end. Syntax: RE2.
 	Regexp string
-	// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"tools":
-	// [{"name": …, "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}. Both parameters and
-	// answer are optional.
+	// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"form": NAME,
+	// "auto": true, "opened": true, "tools": [{"name": …, "parameters": SCHEMA}], "most": 4,
+	// "answer": SCHEMA}. All but tools and most are optional; form is one of toolcall.Forms.
 	Calls string
 }
 

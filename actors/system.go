@@ -57,7 +57,7 @@ func Start(cfg Config) (*System, error) {
 	}
 	info := cfg.Backend.Info()
 	if cfg.Tokenizer != nil && cfg.Scheduler.Vocabulary == nil {
-		cfg.Scheduler.Vocabulary = grammar.NewVocabulary(info.Vocab, func(t kv.Token) []byte { return []byte(cfg.Tokenizer.Text(t)) })
+		cfg.Scheduler.Vocabulary = newVocabulary(info.Vocab, cfg.Tokenizer)
 	}
 	pool, owner, err := joinPool(&cfg, info.NumPages)
 	if err != nil {
@@ -68,6 +68,17 @@ func Start(cfg Config) (*System, error) {
 		pool.leave(owner)
 	}
 	return s, err
+}
+
+// newVocabulary returns the vocabulary of tok's tokens for a model that has so many.
+func newVocabulary(size int, tok *tokenizer.Tokenizer) *grammar.Vocabulary {
+	contents := map[kv.Token]string{}
+	for _, content := range tok.ControlTokens() {
+		if t, ok := tok.AddedToken(content); ok {
+			contents[t] = content
+		}
+	}
+	return grammar.NewSpecialVocabulary(size, func(t kv.Token) []byte { return []byte(tok.Text(t)) }, func(t kv.Token) string { return contents[t] })
 }
 
 // startIn starts a System after it has joined pool as owner.

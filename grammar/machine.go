@@ -66,6 +66,13 @@ var allBytes = byteSet{1<<64 - 1, 1<<64 - 1, 1<<64 - 1, 1<<64 - 1}
 
 func (s *byteSet) has(b byte) bool { return s[b>>6]>>(b&63)&1 != 0 }
 
+// writesUTF8 reports whether s has all bytes, but possibly specialByte, which UTF-8 does not have.
+func (s *byteSet) writesUTF8() bool {
+	all := *s
+	all.add(specialByte, specialByte)
+	return all == allBytes
+}
+
 func (s *byteSet) add(lo, hi byte) {
 	for b := int(lo); b <= int(hi); b++ {
 		s[b>>6] |= 1 << (b & 63)

@@ -84,7 +84,7 @@ func newTerms(rules Rules, limits Limits, written byteSet, specials []string) (*
 	}
 	t.analyse()
 	if root := t.roots[0]; !t.nullable[root] && !t.nonEmpty[root] {
-		if written != allBytes {
+		if !written.writesUTF8() {
 			return nil, fmt.Errorf("%w, or none that the vocabulary's tokens have the bytes for", ErrNothing)
 		}
 		return nil, ErrNothing
@@ -203,7 +203,7 @@ func (t *terms) writes(text string) bool {
 // writesOne reports whether runes have at least one rune all of whose bytes are in tokens. runes
 // must be normal (see normalRunes).
 func (t *terms) writesOne(runes []Range) bool {
-	if t.written == allBytes {
+	if t.written.writesUTF8() {
 		return len(runes) > 0
 	}
 	var seqs [][]span

@@ -1,5 +1,7 @@
 package openai
 
+import "github.com/coppice-llm/coppice/grammar/toolcall"
+
 import "encoding/json"
 
 // reading is the state of decoding one request.
@@ -16,6 +18,7 @@ type reading struct {
 	newerNone     bool
 	streamOptions bool
 	toolList      []tool
+	callForm      *toolcall.Form // Options.CallForm
 	wanted        toolChoice
 	top           place // position of top_logprobs, if given
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"time"
 
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -78,8 +79,8 @@ type Format struct {
 	JSON       bool   // a JSON object
 	JSONSchema string // a JSON value that matches the schema
 	Regexp     string // an RE2 expression for the whole text
-	// Calls describes tool calls: {"tools": [{"name", "parameters": SCHEMA}], "most": 4,
-	// "answer": SCHEMA}.
+	// Calls describes tool calls, as actors.Format does: {"auto": true, "form": NAME, "tools":
+	// [{"name", "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}.
 	Calls string
 }
 
@@ -110,6 +111,9 @@ type Chat struct {
 	ContinueFinal bool
 
 	Calls Calls
+	// Held says that Format holds the calls of an output to their form, wherever they begin. It is
+	// implied by ForcedCalls.
+	Held bool
 }
 
 // Calls selects how tool calls in the text of an output are treated.
@@ -138,4 +142,6 @@ type Options struct {
 	// Sampling holds the defaults of sampling parameters. nil: temperature 1, and everything
 	// else off.
 	Sampling *Sampling
+	// CallForm is the form of the model's tool calls. nil: toolcall.Hermes.
+	CallForm *toolcall.Form
 }

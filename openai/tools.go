@@ -3,6 +3,9 @@ package openai
 import (
 	"encoding/json"
 	"slices"
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // tools reads the tools, which go to the template as raw JSON. Their shape is checked, because a
@@ -81,12 +84,12 @@ func (r *reading) toolChoice(v value) {
 	}
 }
 
-// maxForcedCalls is the most calls in an output that must contain one.
-const maxForcedCalls = 8
+// maxCalls is the most calls in an output. A model that writes more repeats itself.
+const maxCalls = 8
 
 // checkTools sets Chat.Calls, which says how calls in the output are treated. It also sets a
-// format if tool_choice forces a call, or if response_format has a schema that an output without
-// calls must match.
+// format: if tool_choice forces a call, if response_format has a schema that an output without
+// calls must match, and otherwise one that holds a call to its tool's schema once it begins.
 func (r *reading) checkTools() {
 	c, choice := r.chat, &r.wanted
 	forced := choice.required || choice.name != ""
@@ -100,7 +103,7 @@ func (r *reading) checkTools() {
 		}
 		return
 	}
-	tools, most := r.toolList, maxForcedCalls
+	tools, most := r.toolList, maxCalls
 	if choice.name != "" {
 		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
 		if i < 0 {
@@ -123,23 +126,47 @@ func (r *reading) checkTools() {
 		r.hold(tools, most, `{"type":"object"}`)
 	case format.JSONSchema != "" && r.From.Format == "response_format":
 		r.hold(tools, most, format.JSONSchema)
+	case format == (Format{}) && len(r.AllowedTokens) == 0: // a call might need other tokens
+		c.Held = true
+		r.holdCalls(callFormat{Auto: true, Tools: tools, Most: most})
 	}
 	if c.Calls == AnyCalls && most == 1 {
 		c.Calls = OneCall
 	}
 }
 
+// callFormat is Format.Calls.
+type callFormat struct {
+	Auto   bool            `json:"auto,omitempty"` // first, see Format.Open
+	Form   string          `json:"form,omitempty"`
+	Tools  []tool          `json:"tools"`
+	Most   int             `json:"most"`
+	Answer json.RawMessage `json:"answer,omitempty"`
+}
+
 // hold sets a format for the whole output: calls of these tools; most is the limit on their
 // number. If answer is not "", it is a JSON schema, and the output may instead be an answer that
 // matches this schema.
 func (r *reading) hold(tools []tool, most int, answer string) {
-	b, err := json.Marshal(struct {
-		Tools  []tool          `json:"tools"`
-		Most   int             `json:"most"`
-		Answer json.RawMessage `json:"answer,omitempty"`
-	}{tools, most, json.RawMessage(answer)})
+	r.holdCalls(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(answer)})
+}
+
+func (r *reading) holdCalls(f callFormat) {
+	if r.callForm != nil && r.callForm != toolcall.Hermes {
+		f.Form = r.callForm.Name
+	}
+	b, err := json.Marshal(f)
 	if err != nil {
 		panic("openai: schemas of a sound text can't be written: " + err.Error())
 	}
 	r.Format, r.From.Format = Format{Calls: string(b)}, "tools"
+}
+
+// Open says that the prompt ends with the opening tag of the model's reasoning, in which calls
+// do not count.
+func (f *Format) Open() {
+	const auto = `{"auto":true,`
+	if rest, ok := strings.CutPrefix(f.Calls, auto); ok {
+		f.Calls = auto + `"opened":true,` + rest
+	}
 }

@@ -83,6 +83,9 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 	if text, err = ask.CutFinal(text); err != nil {
 		return coppice.Request{}, err
 	}
+	if c.s.policies.thinks && toolcall.OpensThinking(text) {
+		ask.Format.Open()
+	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain = text, true, plain
 	return req, nil
