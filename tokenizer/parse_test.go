@@ -267,6 +267,21 @@ func TestBOSAndEOS(t *testing.T) {
 	}
 }
 
+// TestEndsOfHarmony: gpt-oss ends an output by <|return|> or <|call|>. The <|end|> of a message does not.
+func TestEndsOfHarmony(t *testing.T) {
+	file, err := Train(TrainConfig{VocabSize: 262, Special: []string{"<|endoftext|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>"}}, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	tok, err := Parse(file, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := tok.EOS(); !slices.Equal(got, []kv.Token{256, 257, 261}) {
+		t.Errorf("EOS %v", got)
+	}
+}
+
 func TestAddedTokensAreFound(t *testing.T) {
 	tok := trained(t)
 	if tok.VocabSize() != 1500 {

@@ -77,8 +77,9 @@ func (n *nameJSON) UnmarshalJSON(data []byte) error {
 }
 
 // endNames are the special tokens that end a turn or a text in the supported families (Llama 3;
-// Qwen; GPT-2 and Qwen; Mistral), for files without a config.
-var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "</s>"}
+// Qwen; GPT-2 and Qwen; Mistral; gpt-oss), for files without a config. The <|end|> of gpt-oss is not
+// among them: it ends a message, and other messages of the same output may follow.
+var endNames = []string{"<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|im_end|>", "<|endoftext|>", "</s>", "<|return|>", "<|call|>"}
 
 // readConfig sets BOS and EOS from data, the contents of tokenizer_config.json, and the prefix if
 // add_bos_token is set. data may be nil; then BOS is the first token of the prefix, and EOS the

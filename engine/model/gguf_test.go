@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/internal/opticks"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // generateGGUF writes a generated GGUF file of the arch and type, and opens it.
@@ -276,6 +277,42 @@ func TestGGUFRefused(t *testing.T) {
 		}
 		if err == nil || tc.kind != nil && !errors.Is(err, tc.kind) || !strings.Contains(err.Error(), tc.want) || !strings.Contains(err.Error(), "changed.gguf") {
 			t.Errorf("%s = %v: error %v, want %v with %q", tc.key, tc.value, err, tc.kind, tc.want)
+		}
+	}
+}
+
+// TestGGUFEnds: control tokens end an output by their names, whatever the metadata say. <|end|> does
+// not where it ends a message only.
+func TestGGUFEnds(t *testing.T) {
+	for _, tc := range []struct {
+		tokens string
+		want   []kv.Token
+	}{
+		{"a <s> </s> <|end|>", []kv.Token{2, 3}},
+		{"a <s> <|return|> <|end|> <|eom_id|>", []kv.Token{2, 3, 4}},
+		{"a <s> <|return|> <|end|> <|channel|> <|call|>", []kv.Token{2, 5}},
+		{"a <s> <|end|> <|return|> <|call|>", []kv.Token{3, 4}},
+	} {
+		tokens := strings.Fields(tc.tokens)
+		kinds := slices.Repeat([]int32{tokenControl}, len(tokens))
+		kinds[0] = tokenNormal
+		header, err := gguf.Header([]gguf.Pair{
+			{Key: wordKeys + "model", Value: "llama"}, {Key: wordKeys + "tokens", Value: tokens}, {Key: wordKeys + "token_type", Value: kinds},
+			{Key: wordKeys + "scores", Value: make([]float32, len(tokens))}, {Key: wordKeys + "bos_token_id", Value: uint32(1)}, {Key: wordKeys + "eos_token_id", Value: uint32(2)},
+		}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := gguf.Parse(header)
+		if err != nil {
+			t.Fatal(err)
+		}
+		v, err := readVocabulary(&f.Meta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(v.eos, tc.want) {
+			t.Errorf("%s: ends %v, want %v", tc.tokens, v.eos, tc.want)
 		}
 	}
 }

@@ -96,7 +96,13 @@ func readVocabulary(meta *gguf.Meta) (*vocabulary, error) {
 
 // endNames are control tokens that end a text or a turn whatever the metadata say, as in
 // llama.cpp.
-var endNames = []string{"<|eot_id|>", "<|im_end|>", "<|end|>", "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>", "<|end_of_turn|>"}
+var endNames = []string{"<|eot_id|>", "<|im_end|>", endOfMessage, "<|eom_id|>", "<|endoftext|>", "<|end_of_text|>", "<end_of_turn>", "</s>", "<|end_of_turn|>", "<|return|>", "<|call|>"}
+
+// endOfMessage ends a turn, as in Phi 3, unless the vocabulary also has <|return|> and <|call|>, as
+// that of gpt-oss: it then ends a message, and other messages of the same output may follow.
+//
+// Source: OpenAI's page on the Harmony response format; src/llama-vocab.cpp of llama.cpp.
+const endOfMessage = "<|end|>"
 
 // readSpecial finds the tokens that begin and end texts.
 func (v *vocabulary) readSpecial() error {
@@ -130,6 +136,9 @@ func (v *vocabulary) readSpecial() error {
 		if t := kv.Token(i); kind == tokenControl && slices.Contains(endNames, v.tokens[i]) && !slices.Contains(v.eos, t) {
 			v.eos = append(v.eos, t)
 		}
+	}
+	if slices.Contains(v.tokens, "<|return|>") && slices.Contains(v.tokens, "<|call|>") {
+		v.eos = slices.DeleteFunc(v.eos, func(t kv.Token) bool { return v.tokens[t] == endOfMessage })
 	}
 	return nil
 }
