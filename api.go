@@ -119,6 +119,9 @@ type Tiers = actors.Tiers
 //		// text includes that string.
 //		StopStrings []string
 //		KeepStop    bool
+//		// SpecialText lists special tokens whose text the pieces have, such as the marks around a tool
+//		// call. StopStrings are not looked for in it. Default: special tokens have no text.
+//		SpecialText []kv.Token
 //		// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 //		// output ends where no continuation matches; where it may end or continue, the model
 //		// decides. Default: any text.

@@ -54,6 +54,9 @@ type Request struct {
 	// text includes that string.
 	StopStrings []string
 	KeepStop    bool
+	// SpecialText lists special tokens whose text the pieces have, such as the marks around a tool
+	// call. StopStrings are not looked for in it. Default: special tokens have no text.
+	SpecialText []kv.Token
 	// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 	// output ends where no continuation matches; where it may end or continue, the model
 	// decides. Default: any text.
@@ -142,7 +145,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	stream.deadline, stream.stops, stream.keepStop = deadline, stops, req.KeepStop
+	stream.deadline, stream.stops, stream.keepStop, stream.special = deadline, stops, req.KeepStop, slices.Clone(req.SpecialText)
 	stream.tellBegun = req.Begun
 	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
 	if req.Prompt != "" {

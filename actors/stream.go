@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -68,6 +69,7 @@ type Stream struct {
 	deadline  time.Duration         // on the system's clock, 0 for none; set by Open
 	stops     *grammar.Stops        // nil: none
 	keepStop  bool                  // the text includes the stop string that ends it
+	special   []kv.Token            // special tokens that have text
 	logprobs  bool                  // log-probabilities of the output were requested
 	buf       []byte                // scratch of the deliverer
 	gone      atomic.Pointer[error] // the error of Abort, once it was called
@@ -93,6 +95,7 @@ type sample struct {
 	detok     *tokenizer.Detokenizer // used by the deliverer only
 	stopState grammar.StopState      // used by the deliverer only: the automaton of the stop strings
 	held      []byte                 // used by the deliverer only: text that may begin a stop string
+	marks     []mark                 // used by the deliverer only: text of special tokens within held
 	tokens    []kv.Token             // prompt and output, append only
 	taken     int                    // length of the prefix of tokens that Next has returned, prompt included
 	text      []byte                 // not taken yet
@@ -105,6 +108,13 @@ type sample struct {
 	digest uint64
 	ending *Ending // not taken yet
 	over   bool    // it has its ending, taken or not
+}
+
+// mark is the text of a special token, to be inserted at an offset of a sample's held text. Apart from
+// it, because stop strings are looked for in the text without marks.
+type mark struct {
+	at   int
+	text string
 }
 
 // fnvPrime combines the digests of a sample's tokens into one.
@@ -248,11 +258,12 @@ func (s *Stream) push(out *scheduler.Output) {
 	o := &s.samples[out.Sample]
 	s.buf = s.buf[:0]
 	if o.detok != nil && !out.Ending.StopToken {
-		s.buf = o.detok.Next(s.buf, out.Token)
+		s.speak(o, out.Token)
 	}
 	if s.stops != nil {
 		s.hold(o, out.Ending.StopString)
 	}
+	s.buf = o.insert(s.buf)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.over {
@@ -268,6 +279,36 @@ func (s *Stream) push(out *scheduler.Output) {
 		o.prompt, o.promptTop = out.Prompt, out.PromptTop
 	}
 	s.signal()
+}
+
+// speak puts the text of token into s.buf, or if token is one of s.special into o.marks.
+func (s *Stream) speak(o *sample, token kv.Token) {
+	if slices.Contains(s.special, token) {
+		s.buf = o.detok.Flush(s.buf) // a rune does not continue after a mark
+		o.marks = append(o.marks, mark{len(o.held) + len(s.buf), string(s.sys.cfg.Tokenizer.Decode(nil, []kv.Token{token}, false))})
+		return
+	}
+	s.buf = o.detok.Next(s.buf, token)
+}
+
+// insert inserts the marks of o into text, which begins where o.held began. It keeps the marks
+// after text, whose offsets then count from its end.
+func (o *sample) insert(text []byte) []byte {
+	if len(o.marks) == 0 {
+		return text
+	}
+	said, at := make([]byte, 0, len(text)+32), 0
+	kept := o.marks[:0]
+	for _, m := range o.marks {
+		if m.at > len(text) {
+			kept = append(kept, mark{m.at - len(text), m.text})
+			continue
+		}
+		said = append(append(said, text[at:m.at]...), m.text...)
+		at = m.at
+	}
+	o.marks = kept
+	return append(said, text[at:]...)
 }
 
 // hold moves the text of the latest token through o.held: it keeps the end of the text back
@@ -311,6 +352,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 	s.buf = append(s.buf, o.held...)
 	if o.detok != nil && e.StopString == "" {
 		s.buf = o.detok.Flush(s.buf)
+		s.buf = o.insert(s.buf)
 	}
 	if out.Final {
 		s.sys.door.leave(s)
