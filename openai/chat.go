@@ -71,6 +71,11 @@ func (r *reading) checkChat() {
 		r.fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
 	}
 	r.checkTools()
+	if c.Calls != NoCalls {
+		for _, t := range r.toolList {
+			c.ToolNames = append(c.ToolNames, t.Name)
+		}
+	}
 	if r.newer > 0 {
 		c.MaxTokens, c.NoOutput = r.newer, r.newerNone
 	}

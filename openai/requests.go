@@ -114,6 +114,8 @@ type Chat struct {
 	// Held says that Format holds the calls of an output to their form, wherever they begin. It is
 	// implied by ForcedCalls.
 	Held bool
+	// ToolNames are the names of the tools that an output may call.
+	ToolNames []string
 }
 
 // Calls selects how tool calls in the text of an output are treated.

@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/web"
@@ -46,6 +47,10 @@ type Config struct {
 	Fingerprint string
 	// Template turns conversations into prompts. Without one, chat requests are refused.
 	Template *chat.Template
+
+	// CallForm is the form in which the model writes tool calls. Default: that of the calls in
+	// Template, or if it has none that is known, toolcall.Hermes.
+	CallForm *toolcall.Form
 
 	// Controls decides how control tokens in messages written by callers are treated. Default:
 	// they count as control tokens, as in other servers.

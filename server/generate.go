@@ -56,6 +56,7 @@ func (c *call) chatCompletions() error {
 		return err
 	}
 	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
+	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
 	if c.s.policies.thinks {
 		out.SetReasoning(toolcall.OpensThinking(req.Prompt))
 	}
@@ -88,6 +89,9 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain = text, true, plain
+	if calling := &c.s.policies.calling; ask.Calls != openai.NoCalls || calling.form.Frames() {
+		req.SpecialText = calling.tokens
+	}
 	return req, nil
 }
 

@@ -83,6 +83,10 @@ type setup struct {
 	CPU    cpu.Config
 	Sim    *sim.Config // a simulated device instead of the CPU
 	Fails  bool        // make the node fail
+	// Tokenizer, if set, is used in place of the model's, with a simulated device that samples what
+	// Script says.
+	Tokenizer *tokenizer.Tokenizer
+	Script    *script
 
 	Listener net.Listener // instead of a TCP port
 }
@@ -95,12 +99,19 @@ func start(t testing.TB, with setup) *bed {
 	defer m.Close()
 	b.tok = m.Tokenizer()
 	var backend engine.Backend
-	if with.Sim != nil {
+	with.Node.EOS = m.Config().EOS
+	switch {
+	case with.Tokenizer != nil:
+		b.tok = with.Tokenizer
+		with.Node.EOS = nil // the tokenizer's
+		b.sim, err = sim.Open(sim.Config{Vocab: b.tok.VocabSize(), MaxRows: 16})
+		backend = &scripted{b.sim, with.Script}
+	case with.Sim != nil:
 		cfg := *with.Sim
 		cfg.Vocab = m.Config().Vocab
 		b.sim, err = sim.Open(cfg)
 		backend = b.sim
-	} else {
+	default:
 		if with.CPU.KVTokens == 0 {
 			with.CPU.KVTokens = 8192
 		}
@@ -108,7 +119,7 @@ func start(t testing.TB, with setup) *bed {
 		backend, err = cpu.Open(m, with.CPU)
 	}
 	b.ok(err)
-	with.Node.Backend, with.Node.Tokenizer, with.Node.EOS = backend, m.Tokenizer(), m.Config().EOS
+	with.Node.Backend, with.Node.Tokenizer = backend, b.tok
 	if with.Node.Scheduler.StepTokens == 0 {
 		with.Node.Scheduler.StepTokens = 128
 	}

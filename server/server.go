@@ -59,6 +59,7 @@ type policies struct {
 	longest  int            // most bytes of a prompt's text; 0: no bound
 	tooLong  *openai.Error  // for a longer text
 	thinks   bool           // the model may write its reasoning between tags
+	calling  calling
 	reading  openai.Options
 }
 
@@ -144,6 +145,7 @@ func New(cfg Config) (*Server, error) {
 	if tok := cfg.Node.Tokenizer(); tok != nil {
 		s.policies.controls, s.policies.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
 	}
+	s.policies.calling = newCalling(&cfg)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
 	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling)}

@@ -17,6 +17,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/coppice-llm/coppice/engine/backends"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -141,6 +142,9 @@ var vars = kong.Vars{
 	"evictions": either(texts(radixcache.Policies(), radixcache.Policy.String)),
 	"policies":  either(texts(scheduler.Policies(), scheduler.Policy.About)),
 	"backends":  strings.Join(backends.Names(), ","),
+
+	"toolforms":      strings.Join(texts(toolcall.Forms(), func(f *toolcall.Form) string { return f.Name }), ","),
+	"abouttoolforms": either(texts(toolcall.Forms(), func(f *toolcall.Form) string { return f.Name + " (" + f.About + ")" })),
 
 	// of askFlags:
 	"server": "http://127.0.0.1:8080", "form": "", "asked": "URL of the server.", "key": "of the server, if it needs one.",

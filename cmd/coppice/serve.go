@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/cmd/internal/hub"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/fleet"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/server"
@@ -68,6 +69,7 @@ type serveCmd struct {
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	ToolsPrompt      chat.ToolsPrompt     `name:"tools-prompt" default:"auto" help:"Tools, calls and results that the model's chat template does not print: auto (the server describes them in the system message, in Hermes' form), template (the template gets conversations unchanged; status 400 if it leaves out the tools) or none (status 400)."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
+	ToolParser       string               `name:"tool-parser" enum:"auto,${toolforms}" default:"auto" help:"Form in which the model writes tool calls: auto (that of the calls in its chat template, or hermes), ${abouttoolforms}."`
 	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters for the fields that a request leaves out: model (temperature, top_p, top_k, min_p and repetition_penalty that generation_config.json or the GGUF file recommends; if there are none, temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) or neutral (temperature 1, all else off, as in OpenAI's API)."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
 	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
@@ -129,7 +131,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -144,7 +146,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	greetWorker(terminal.Err(), w)
-	c.greet(terminal.Err(), l.Addr(), served, len(keys) > 0)
+	c.greet(terminal.Err(), l.Addr(), served, srv.ToolCalls(), len(keys) > 0)
 	return c.serve(srv, l, served.node, w, signals, log)
 }
 
@@ -209,8 +211,8 @@ func version() string {
 	return "devel"
 }
 
-// greet prints the model, the address and an example request.
-func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
+// greet prints the model, the address and an example request. calls describes the tool calls of the model.
+func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, calls string, keys bool) {
 	info := s.node.Info()
 	fmt.Fprintf(w, "coppice: serving %s on %s (%s), %d KV tokens in pages of %d\n", strings.Join(s.names, ", "), info.Name, info.NumericsID, info.NumPages*info.PageTokens, info.PageTokens)
 	if c.cached != nil {
@@ -225,6 +227,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, keys bool) {
 	fmt.Fprintf(w, "coppice: requests that say nothing else sample with %s (--sampling-defaults)\n", server.DescribeSampling(&s.sampling))
 	if t := s.node.Template(); t != nil {
 		fmt.Fprintf(w, "coppice: tools are %s (--tools-prompt)\n", describeTools(t, c.ToolsPrompt))
+		fmt.Fprintf(w, "coppice: tool calls are read as %s (--tool-parser)\n", calls)
 	}
 	path := ""
 	if c.Page {

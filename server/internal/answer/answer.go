@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
@@ -35,8 +36,12 @@ type Answer struct {
 	names   naming
 	prompts []promptState
 
-	calls             openai.Calls // whether and how the text of a chat may contain tool calls
-	reasoning, opened bool         // see SetReasoning
+	calls             openai.Calls   // whether and how the text of a chat may contain tool calls
+	held              bool           // see openai.Chat.Held
+	tools             []string       // names of the tools
+	form              *toolcall.Form // see SetForm
+	marks             []string
+	reasoning, opened bool // see SetReasoning
 }
 
 // promptState is a prompt, as given to SetPrompt, and its token counts.
@@ -53,8 +58,15 @@ func Completion(c *openai.Completion, h Head, tok *tokenizer.Tokenizer) *Answer 
 
 // Chat begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Chat(c *openai.Chat, h Head, tok *tokenizer.Tokenizer) *Answer {
-	return &Answer{params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]promptState, 1), calls: c.Calls}
+	return &Answer{
+		params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]promptState, 1),
+		calls: c.Calls, held: c.Held, tools: c.ToolNames, form: toolcall.Hermes,
+	}
 }
+
+// SetForm gives the form of the tool calls of a chat, toolcall.Hermes by default. marks are the
+// control tokens whose text the pieces have because of it. Call it before the first Piece.
+func (a *Answer) SetForm(form *toolcall.Form, marks []string) { a.form, a.marks = form, marks }
 
 // SetReasoning makes the answer separate reasoning from the text. Call it before the first
 // Piece. opened says that the prompt itself ends with the opening tag. It has no effect on

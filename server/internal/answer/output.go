@@ -5,21 +5,8 @@ import (
 
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/jsontext"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
-
-// newParser returns nil if the whole text is content.
-func (a *Answer) newParser() *toolcall.Parser {
-	if a.calls == openai.NoCalls && !a.reasoning {
-		return nil
-	}
-	o := toolcall.Options{Exact: a.calls == openai.ForcedCalls, One: a.calls == openai.OneCall, Reasoning: a.reasoning, Opened: a.opened}
-	if a.calls != openai.NoCalls {
-		o.Form = toolcall.Hermes
-	}
-	return toolcall.NewParser(o)
-}
 
 // message is a whole output, split into the fields of a chat message.
 type message struct {
@@ -34,8 +21,8 @@ type toolCall struct {
 }
 
 // parse splits a complete text.
-func parse(p *toolcall.Parser, text string) (m message) {
-	for _, e := range p.Next(text, true) {
+func parse(p *parser, text string) (m message) {
+	for _, e := range p.next(text, true) {
 		switch e.Kind {
 		case toolcall.Text:
 			m.content = append(m.content, e.Text...)

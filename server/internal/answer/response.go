@@ -102,7 +102,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 		dst = r.message(dst, index, parse(out, string(c.text)))
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
-	dst = r.appendFinish(append(dst, ','), c.ending, out.Calls() > 0)
+	dst = r.appendFinish(append(dst, ','), c.ending, out.calls() > 0)
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}

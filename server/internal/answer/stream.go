@@ -20,9 +20,9 @@ type Stream struct {
 // streamed is the progress of one choice.
 type streamed struct {
 	begun  bool
-	offset int              // code points of the text so far
-	out    *toolcall.Parser // of a chat; nil if its whole text is content
-	call   int              // tool calls begun
+	offset int     // code points of the text so far
+	out    *parser // of a chat; nil if its whole text is content
+	call   int     // tool calls begun
 }
 
 // Stream returns a Stream for a.
@@ -111,7 +111,7 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 	if p.Ending != nil {
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{},"logprobs":null,`...)
-		dst = s.appendFinish(dst, p.Ending, c.out.Calls() > 0)
+		dst = s.appendFinish(dst, p.Ending, c.out.calls() > 0)
 		dst = s.end(dst)
 	}
 	return dst
@@ -146,7 +146,7 @@ func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 // events writes the events of p for a choice whose output is split into reasoning, content and
 // calls. The first event carries the ids and log-probabilities of all tokens of p.
 func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
-	all := c.out.Next(p.Text, p.Ending != nil)
+	all := c.out.next(p.Text, p.Ending != nil)
 	of := p
 	for _, e := range all {
 		dst = append(s.begin(dst, index), `,"delta":{`...)

@@ -1,0 +1,122 @@
+package answer
+
+import (
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/openai"
+)
+
+// parser separates an output into the fields of a chat message. A nil parser has made no calls.
+type parser struct {
+	of     *toolcall.Parser
+	called bool // calls count as such; else what they say is text
+	clean  cleaner
+	events []toolcall.Event
+}
+
+// newParser returns nil if the whole text is content.
+func (a *Answer) newParser() *parser {
+	called := a.calls != openai.NoCalls
+	if !called && !a.reasoning && !a.form.Frames() {
+		return nil
+	}
+	o := toolcall.Options{
+		Tools: a.tools, Exact: a.calls == openai.ForcedCalls || a.held, One: a.calls == openai.OneCall, Reasoning: a.reasoning, Opened: a.opened,
+	}
+	if called || a.form.Frames() {
+		o.Form = a.form
+	}
+	return &parser{of: toolcall.NewParser(o), called: called, clean: cleaner{marks: a.marks}}
+}
+
+// next returns the events of text, the next piece of the output. last says that the output has
+// ended. The slice is valid until the next call.
+func (p *parser) next(text string, last bool) []toolcall.Event {
+	all := p.of.Next(text, last)
+	if p.called && len(p.clean.marks) == 0 {
+		return all
+	}
+	p.events = p.events[:0]
+	for _, e := range all {
+		if !p.called {
+			switch e.Kind {
+			case toolcall.Call:
+				continue
+			case toolcall.Arguments:
+				e.Kind = toolcall.Text
+			}
+		}
+		p.events = p.clean.next(p.events, e)
+	}
+	if last {
+		p.events = p.clean.flush(p.events)
+	}
+	return p.events
+}
+
+// calls returns the number of calls that have begun.
+func (p *parser) calls() int {
+	if p == nil || !p.called {
+		return 0
+	}
+	return p.of.Calls()
+}
+
+// cleaner removes marks from content and reasoning. Where the marks of a form are control tokens,
+// they are no text: one that belongs to no call is dropped as other control tokens are.
+type cleaner struct {
+	marks []string
+	held  toolcall.Event // the end of the text so far, which may begin a mark
+}
+
+// next appends e without marks to dst. It delays text that may begin a mark.
+func (c *cleaner) next(dst []toolcall.Event, e toolcall.Event) []toolcall.Event {
+	if len(c.marks) == 0 {
+		return append(dst, e)
+	}
+	if e.Kind != c.held.Kind {
+		dst = c.flush(dst)
+	}
+	if e.Kind != toolcall.Text && e.Kind != toolcall.Thought {
+		return append(dst, e)
+	}
+	text := c.held.Text + e.Text
+	said := make([]byte, 0, len(text))
+	for text != "" {
+		n, part := c.at(text)
+		if part {
+			break
+		}
+		if n == 0 {
+			said, n = append(said, text[0]), 1
+		}
+		text = text[n:]
+	}
+	c.held = toolcall.Event{Kind: e.Kind, Text: text}
+	if len(said) > 0 {
+		dst = append(dst, toolcall.Event{Kind: e.Kind, Text: string(said)})
+	}
+	return dst
+}
+
+// at returns the length of the mark with which text begins, 0 if there is none. part reports that
+// text is the beginning of a mark.
+func (c *cleaner) at(text string) (n int, part bool) {
+	for _, m := range c.marks {
+		if strings.HasPrefix(text, m) {
+			return len(m), false
+		}
+		part = part || strings.HasPrefix(m, text)
+	}
+	return 0, part
+}
+
+// flush appends the delayed text to dst.
+func (c *cleaner) flush(dst []toolcall.Event) []toolcall.Event {
+	if c.held.Text != "" {
+		dst = append(dst, c.held)
+		c.held.Text = ""
+	}
+	return dst
+}
