@@ -13,7 +13,7 @@ func (p *calls) lead() {
 
 // enter begins a call of which the name is known already, before its arguments.
 func (p *calls) enter(name string) {
-	p.call, p.from, p.held, p.begun, p.group = p.call[:0], 0, "", false, group{marked: true}
+	p.call, p.from, p.held, p.group = p.call[:0], 0, "", group{marked: true}
 	p.lead()
 	p.at, p.now.name = inBetween, name
 }
@@ -33,7 +33,8 @@ func (p *calls) before(c byte) bool {
 		}
 	}
 	text, ok := p.fixed(c)
-	return ok && (text == "" || p.opened(text))
+	p.opened(text)
+	return ok
 }
 
 // fixed reads a byte of white space, or of one of the texts that may stand here. It returns the
@@ -90,16 +91,22 @@ func (p *calls) expected(yield func(string) bool) {
 		}
 	}
 	for _, a := range r.around {
-		if p.at == inLead && !yield(a.open) {
+		if p.at == inLead && len(p.group.open) < maxAround && !yield(a.open) {
 			return
 		}
 	}
 }
 
-// opened notes a fixed text that was read before or after a call. It returns false if that opens
-// too much.
-func (p *calls) opened(text string) bool {
-	if i := slices.Index(p.group.open, text); i >= 0 {
+// maxAround bounds the texts around calls that wait to be closed.
+const maxAround = 4
+
+// opened notes a fixed text that was read before or after a call.
+func (p *calls) opened(text string) {
+	i := len(p.group.open) - 1
+	for i >= 0 && p.group.open[i] != text {
+		i--
+	}
+	if i >= 0 { // what was opened after it is closed as well
 		p.group.open, p.group.base = p.group.open[:i], min(p.group.base, i)
 		if p.group.some && p.at == inLead { // it belongs to the calls
 			p.call, p.token, p.from = p.call[:0], 0, 0
@@ -107,17 +114,16 @@ func (p *calls) opened(text string) bool {
 				p.at = inText
 			}
 		}
-		return true
+		return
 	}
-	if p.at != inLead {
-		return true
+	if p.at != inLead || text == "" {
+		return
 	}
 	if i := slices.IndexFunc(p.form.reads.marks, func(m pair) bool { return m.open == text }); i >= 0 {
 		p.mark(p.form.reads.marks[i])
 	} else if i := slices.IndexFunc(p.form.reads.around, func(a pair) bool { return a.open == text }); i >= 0 {
 		p.group.open = append(p.group.open, p.form.reads.around[i].close)
 	}
-	return len(p.group.open) <= 4
 }
 
 // mark notes a mark that was read.
@@ -131,12 +137,10 @@ func (p *calls) mark(m pair) {
 // after reads a byte before the text that closes a call.
 func (p *calls) after(c byte) bool {
 	text, ok := p.fixed(c)
-	switch text {
-	case "":
-		return ok
-	case p.form.reads.close:
+	if text != "" && text == p.form.reads.close {
 		p.group.open = p.group.open[:p.group.base]
 		return p.finish()
 	}
-	return p.opened(text)
+	p.opened(text)
+	return ok
 }

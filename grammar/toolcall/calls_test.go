@@ -92,3 +92,20 @@ with their arguments; then, after "exact:", what it makes of them if it gives ar
 differs. The tools are f, g and weather. go test ./grammar/toolcall -run TestCalls -update rewrites what stands below
 the outputs.
 `
+
+// TestDepth: brackets may be nested 64 deep, those of the call among them, and no deeper.
+func TestDepth(t *testing.T) {
+	for form, around := range map[string][2]string{
+		"hermes":       {`<tool_call>{"name": "f", "arguments": {"a": `, `}}</tool_call>`},
+		"mistral_args": {`[TOOL_CALLS]f[ARGS] {"a": {"b": `, `}}`},
+		"pythonic":     {`[f(a={"b": `, `})]`},
+	} {
+		for _, deep := range []int{62, 63} {
+			text := around[0] + strings.Repeat("[", deep) + strings.Repeat("]", deep) + around[1]
+			p := NewParser(Options{Form: FormByName(form), Tools: testTools})
+			if split(p, text, nil); p.Calls() != 64-deep-1 {
+				t.Errorf("%s: %d calls, %d brackets deep", form, p.Calls(), deep+2)
+			}
+		}
+	}
+}

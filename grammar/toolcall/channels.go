@@ -48,20 +48,16 @@ var markers = []string{startMarker, channelMarker, messageMarker, "<|constrain|>
 func (h *channels) next(events []Event, text string, last bool) []Event {
 	if h.state == outputBegins {
 		text = h.begin(text, last)
+	} else {
+		text, h.held = h.held+text, ""
 	}
 	for text != "" {
-		n := len(text)
-		if h.held != "" { // joining all of a long text again and again would take quadratic time
-			n = min(n, heldText)
+		at, marker := findMarker(text)
+		if events = h.plain(events, text[:at]); marker == "" {
+			h.held = text[at:]
+			break
 		}
-		all := h.held + text[:n]
-		at, marker := findMarker(all)
-		events = h.plain(events, all[:at])
-		if marker == "" {
-			text, h.held = text[n:], all[at:]
-			continue
-		}
-		text, h.held = text[at+len(marker)-len(h.held):], ""
+		text = text[at+len(marker):]
 		events = h.mark(events, marker)
 	}
 	if last {

@@ -65,7 +65,9 @@ func (p *calls) member(before brackets, c byte) bool {
 		o.value = c == ':'
 	case c == '{' && !o.begun: // doubled braces, as the template of Qwen2.5-Coder asks for
 		o.level, p.now.body = 2, at
-		p.group.open = append(p.group.open, "}")
+		if len(p.group.open) < maxAround {
+			p.group.open = append(p.group.open, "}")
+		}
 		return true
 	case c == '{' && o.value && (o.key == `"arguments"` || o.key == `"parameters"`):
 		if o.args, o.end = at, 0; p.exact && p.now.name != "" {

@@ -191,7 +191,7 @@ func TestHeldBack(t *testing.T) {
 					for _, e := range p.Next(text[i:i+1], false) {
 						given += len(e.Text)
 					}
-					if held := i + 1 - given; held > heldText+len("weather") && p.Calls() == 0 && (p.channels == nil || p.channels.state != inHeader) {
+					if held := i + 1 - given; held > 64+len("weather") && p.Calls() == 0 && (p.channels == nil || p.channels.state != inHeader) {
 						t.Fatalf("%+v: %d bytes of %.40q are held back", o, held, text)
 					}
 				}
@@ -205,7 +205,7 @@ func TestHeldBack(t *testing.T) {
 func TestHostile(t *testing.T) {
 	const size = 1 << 12
 	for _, f := range everyForm() {
-		units := append(marksOf(f), "<think>", "</think", "<think> ", `{"name":"f","arguments":{"a":"`, `{"a":`, "f\n{", "[f(a=[", " ")
+		units := append(marksOf(f), "<think>", "</think", "<think> ", `{"name":"f","arguments":{"a":"`, `{"a":`, "f\n{", "[f(a=[", " ", `{{"name":"f","arguments":{}}`, `[{"name":"f","arguments":{}}`)
 		for _, m := range marksOf(f) {
 			units = append(units, m+m[:len(m)-1], m+" {", m+`f{"a":1}`, m+`{"name":"f","arguments":{}}`, m+`{"name":"`)
 		}
