@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -78,7 +79,22 @@ func (f *flow) next() (p *piece, err error) {
 	} else {
 		f.latest.Piece, f.latest.err = f.streams[0].Next(f.ctx)
 	}
+	if e := f.latest.Ending; e != nil && errors.Is(f.latest.err, errRepeated) { // stopped, and not aborted
+		stopped := *e
+		stopped.Reason, stopped.Err = coppice.Stop, nil
+		f.latest.Ending, f.latest.err = &stopped, nil
+	}
 	return &f.latest, f.latest.err
+}
+
+// errRepeated ends a request whose outputs repeat a call.
+var errRepeated = errors.New("server: the outputs repeat a call")
+
+// end stops the requests of f, whose outputs have no more to give.
+func (f *flow) end() {
+	for _, stream := range f.streams {
+		stream.Abort(errRepeated)
+	}
 }
 
 // settle runs after the answer. It aborts the requests of f that still run and waits for their
@@ -216,6 +232,9 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 			if b = out.Piece(b, p.prompt, &p.Piece); last {
 				b = out.Done(b)
 			}
+			if out.Repeated() {
+				f.end()
+			}
 		case c.status == 0:
 			return err
 		default:
@@ -267,7 +286,9 @@ func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) erro
 			err = c.charge(keptBytes(&p.Piece) + collectedBytes(&p.Piece))
 		}
 		if err == nil {
-			out.Piece(p.prompt, &p.Piece)
+			if out.Piece(p.prompt, &p.Piece); out.Repeated() {
+				f.end()
+			}
 		}
 	}
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -59,4 +60,51 @@ func TestToolsPrompt(t *testing.T) {
 			t.Errorf("the card says %q, want %v", own.ToolsPrompt, mode)
 		}
 	}
+}
+
+// TestRepeatedCalls: at temperature 0 the turn ends when a call is repeated: the client gets it once, and the rest is not computed.
+func TestRepeatedCalls(t *testing.T) {
+	b := start(t, setup{Server: Config{Template: (&bed{TB: t}).template(`{% for m in messages %}{{ m.content }}{% endfor %}`, chat.Limits{})}})
+	// The grammar leaves the model one text for a call, and min_tokens keeps it from ending.
+	const ask = `{"messages":[{"role":"user","content":"When?"}],"tools":[{"type":"function","function":{"name":"clock","parameters":{"type":"object",
+		"properties":{"zone":{"const":"UTC"}},"required":["zone"],"additionalProperties":false}}}],"tool_choice":"required","min_tokens":600,"max_tokens":600,"temperature":`
+	type answer struct {
+		Choices []struct {
+			Message struct {
+				Calls []json.RawMessage `json:"tool_calls"`
+			}
+			Reason string `json:"finish_reason"`
+		}
+		Usage struct {
+			Output int `json:"completion_tokens"`
+		}
+	}
+	get := func(body string) (a answer) {
+		t.Helper()
+		got := b.do("POST", "/v1/chat/completions", body)
+		if err := json.Unmarshal(got.body, &a); got.StatusCode != 200 || err != nil {
+			t.Fatalf("%s %s", got.Status, got.body)
+		}
+		return a
+	}
+	many := get(ask + `0.01,"seed":1}`)
+	if n := len(many.Choices[0].Message.Calls); n < 2 {
+		t.Fatalf("%d calls at a temperature above 0, want several", n)
+	}
+	for _, n := range []string{`0}`, `0,"n":2}`} {
+		once := get(ask + n)
+		for _, c := range once.Choices {
+			if len(c.Message.Calls) != 1 || c.Reason != "tool_calls" {
+				t.Errorf("%s: %d calls, finish_reason %s", n, len(c.Message.Calls), c.Reason)
+			}
+		}
+		if got, most := once.Usage.Output, many.Usage.Output*len(once.Choices)/2; got == 0 || got > most {
+			t.Errorf("%s: %d tokens computed, want at most %d", n, got, most)
+		}
+	}
+	events := string(b.do("POST", "/v1/chat/completions", ask+`0,"stream":true,"stream_options":{"include_usage":true}}`).body)
+	if strings.Count(events, `"name":"clock"`) != 1 || !strings.Contains(events, `"finish_reason":"tool_calls"`) || !strings.HasSuffix(events, "data: [DONE]\n\n") {
+		t.Errorf("%s", events)
+	}
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 0 && b.srv.memory.Used() == 0 })
 }

@@ -20,5 +20,8 @@
 //
 // Package grammar/toolcall separates tool calls and reasoning from the text.
 //
+// At temperature 0 an output ends at a call that equals the call before it; Stream.Repeated and Response.Repeated
+// tell the caller to stop the request.
+//
 // Values are not safe for concurrent use.
 package answer

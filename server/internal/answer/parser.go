@@ -12,7 +12,9 @@ type parser struct {
 	of     *toolcall.Parser
 	called bool // calls count as such; else what they say is text
 	clean  cleaner
-	events []toolcall.Event
+	// repeats ends the output at a repeated call; nil: calls may repeat.
+	repeats *repeats
+	events  []toolcall.Event
 }
 
 // newParser returns nil if the whole text is content.
@@ -27,13 +29,25 @@ func (a *Answer) newParser() *parser {
 	if called || a.form.Frames() {
 		o.Form = a.form
 	}
-	return &parser{of: toolcall.NewParser(o), called: called, clean: cleaner{marks: a.marks}}
+	p := &parser{of: toolcall.NewParser(o), called: called, clean: cleaner{marks: a.marks}}
+	if called && a.greedy {
+		p.repeats = &repeats{}
+	}
+	return p
 }
 
 // next returns the events of text, the next piece of the output. last says that the output has
 // ended. The slice is valid until the next call.
 func (p *parser) next(text string, last bool) []toolcall.Event {
-	all := p.of.Next(text, last)
+	all := p.cleaned(p.of.Next(text, last), last)
+	if p.repeats != nil {
+		return p.repeats.next(all, last)
+	}
+	return all
+}
+
+// cleaned returns the events without marks, and without calls where they don't count.
+func (p *parser) cleaned(all []toolcall.Event, last bool) []toolcall.Event {
 	if p.called && len(p.clean.marks) == 0 {
 		return all
 	}

@@ -12,6 +12,7 @@ type Response struct {
 	Answer
 	choices []choice
 	scores  []scored // per prompt; tokens is not set
+	turns   turns
 }
 
 // choice collects the pieces of one choice.
@@ -21,6 +22,7 @@ type choice struct {
 	logprobs []float32
 	top      [][]engine.TokenLogprob
 	ending   *coppice.Ending
+	watch    *parser // finds repeated calls while the output goes on; nil: calls may repeat
 }
 
 // Whole returns a Response for a. Use either Whole or Stream.
@@ -28,10 +30,23 @@ func (a *Answer) Whole() *Response {
 	return &Response{Answer: *a, choices: make([]choice, len(a.prompts)*a.params.N), scores: make([]scored, len(a.prompts))}
 }
 
+// Repeated reports the same as Stream.Repeated.
+func (r *Response) Repeated() bool { return r.turns.done(len(r.choices)) }
+
 // Piece adds a piece of prompt i. The pieces of one sample must come in order.
 func (r *Response) Piece(i int, p *coppice.Piece) {
 	p = r.cut(p)
-	c := &r.choices[i*r.params.N+p.Sample]
+	index := i*r.params.N + p.Sample
+	c := &r.choices[index]
+	if r.greedy {
+		if c.watch == nil {
+			c.watch = r.newParser()
+		}
+		if c.watch != nil {
+			c.watch.next(p.Text, p.Ending != nil)
+		}
+		r.turns.note(index, p.Ending != nil, c.watch.repeated())
+	}
 	c.text = append(c.text, p.Text...)
 	c.tokens = append(c.tokens, p.Tokens...)
 	c.logprobs = append(c.logprobs, p.Logprobs...)
@@ -102,7 +117,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 		dst = r.message(dst, index, parse(out, string(c.text)))
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
-	dst = r.appendFinish(append(dst, ','), c.ending, out.calls() > 0)
+	dst = r.appendFinish(append(dst, ','), out.stopped(c.ending), out.calls() > 0)
 	if r.params.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}

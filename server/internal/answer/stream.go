@@ -15,7 +15,12 @@ type Stream struct {
 	close   []byte // end of each event, after its choice
 	choices []streamed
 	tokens  int // output tokens of all choices so far
+	turns   turns
 }
+
+// Repeated reports whether no output has more to give, because at temperature 0 each has ended or has repeated a
+// call. The request should then be stopped.
+func (s *Stream) Repeated() bool { return s.turns.done(len(s.choices)) }
 
 // streamed is the progress of one choice.
 type streamed struct {
@@ -108,10 +113,11 @@ func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece)
 		dst = jsontext.AppendString(dst, p.Text)
 		dst = s.delta(append(dst, '}'), p)
 	}
+	s.turns.note(index, p.Ending != nil, c.out.repeated())
 	if p.Ending != nil {
 		dst = s.begin(dst, index)
 		dst = append(dst, `,"delta":{},"logprobs":null,`...)
-		dst = s.appendFinish(dst, p.Ending, c.out.calls() > 0)
+		dst = s.appendFinish(dst, c.out.stopped(p.Ending), c.out.calls() > 0)
 		dst = s.end(dst)
 	}
 	return dst
