@@ -152,17 +152,17 @@ func TestRenamed(t *testing.T) {
 // would.
 func TestWorkersRead(t *testing.T) {
 	all := []*worker{
-		newWorker(t, "a", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 100, "text" }),
-		newWorker(t, "b", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 300, "text" }),
+		newWorker(t, "a", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens, c.ToolsPrompt = 100, "text", "auto" }),
+		newWorker(t, "b", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens, c.ToolsPrompt = 300, "text", "auto" }),
 		newWorker(t, "c", false, func(c *card.Card) { c.MaxModelTokens, c.ControlTokens = 200, "refuse" }),
 	}
 	s := newStand(t, Config{}, all...)
 	s.ready(3)
-	if as := readAs(s.members.Summary()); as.MaxTokens != 300 || as.Controls != chat.Text {
+	if as := readAs(s.members.Summary()); as.MaxTokens != 300 || as.Controls != chat.Text || as.ToolsPrompt != chat.AutoTools {
 		t.Errorf("%+v", as)
 	}
 	all[1].mu.Lock()
-	all[1].card.MaxModelTokens, all[1].card.ControlTokens, all[1].card.Epoch = 0, "", 2
+	all[1].card.MaxModelTokens, all[1].card.ControlTokens, all[1].card.ToolsPrompt, all[1].card.Epoch = 0, "", "", 2
 	all[1].mu.Unlock()
-	s.until("the new card", func() bool { return readAs(s.members.Summary()) == prompt.As{} })
+	s.until("the new card", func() bool { return readAs(s.members.Summary()) == prompt.As{ToolsPrompt: chat.TemplateTools} })
 }

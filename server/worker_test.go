@@ -17,7 +17,7 @@ import (
 
 // TestWorkerCard: holders of a key can read the card, also during a shutdown.
 func TestWorkerCard(t *testing.T) {
-	want := &card.Card{Name: "worker-1", URL: "http://10.0.0.1:8080", Models: []string{"nano"}, Keyed: true, BlockTokens: 16, Epoch: 7,
+	want := &card.Card{Name: "worker-1", URL: "http://10.0.0.1:8080", Models: []string{"nano"}, Keyed: true, BlockTokens: 16, ToolsPrompt: "auto", Epoch: 7,
 		ZMQ: &card.ZMQ{Port: 5557, ReplayPort: 5558, Topic: "kv@10.0.0.1:8080@nano"}, Profile: &card.Profile{Step: 0.01}}
 	b := start(t, setup{Server: Config{Card: want, Keys: twoTenants}, Sim: slow()})
 	if a := b.do("GET", card.Path, ""); a.StatusCode != 401 {

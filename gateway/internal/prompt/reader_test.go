@@ -381,6 +381,32 @@ func TestControlsAsTheWorker(t *testing.T) {
 	}
 }
 
+// TestToolsAsTheWorker: tools that the template does not print are rendered as the workers do that. Other servers leave them out.
+func TestToolsAsTheWorker(t *testing.T) {
+	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "plain.jinja")})
+	const body = `{"messages":[{"role":"user","content":"When?"}],"tools":[{"type":"function","function":{"name":"clock"}}]}`
+	ask, err := openai.DecodeChat([]byte(body), openai.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ask.Options.Now = testNow
+	tokens := func(o chat.Options) []kv.Token {
+		text, err := r.cfg.Template.Render(ask.Messages, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.cfg.Tokenizer.Encode(nil, text)
+	}
+	ours := tokens(ask.Options)
+	ask.Options.Tools = nil
+	for mode, want := range map[chat.ToolsPrompt][]kv.Token{chat.AutoTools: ours, chat.TemplateTools: tokens(ask.Options), chat.NoToolsPrompt: nil} {
+		var p Prompt
+		if err := r.Read(Chat, "", []byte(body), As{ToolsPrompt: mode}, &p); err != nil || p.Exact != (want != nil) || p.Exact && !slices.Equal(p.Tokens, want) {
+			t.Errorf("%v: exact %v, %v, %v, want %v", mode, p.Exact, err, p.Tokens, want)
+		}
+	}
+}
+
 // TestClientsAsTheServer: recorded requests of client libraries are read as the server reads
 // them.
 func TestClientsAsTheServer(t *testing.T) {
