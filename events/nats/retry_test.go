@@ -11,7 +11,7 @@ import (
 )
 
 // TestReopenBacksOff checks that a connection that was ended permanently is opened again after waits
-// that double up to maxRetry, and that begin anew once it could be opened.
+// that double up to maxRetry, and that begin at the first one again once it could be opened.
 func TestReopenBacksOff(t *testing.T) {
 	const first = 100 * time.Millisecond
 	gone, err := nats.Connect("nats://127.0.0.1:1", nats.RetryOnFailedConnect(true), nats.ReconnectWait(time.Hour))
