@@ -64,7 +64,7 @@ type Config struct {
 	Keyed bool
 	// Controls is how the server treats control tokens in messages; see server.Config.
 	Controls chat.ControlMode
-	// ToolsPrompt is what the server does with tools that the template does not print; see server.Config.
+	// ToolsPrompt is the server's treatment of tools that the template does not print; see server.Config.
 	ToolsPrompt chat.ToolsPrompt
 	// Bundle is the bundle that the server offers to routers; see server.Config.
 	Bundle *bundle.Bundle

@@ -12,7 +12,7 @@ import (
 )
 
 // TestToolsPrompt: with a template that prints no tools, the server describes them itself, in the first turn and after a result, or
-// refuses the request. It never answers as if there were none. The card says what it does.
+// refuses the request. It never answers as if there were none. The card has the mode.
 func TestToolsPrompt(t *testing.T) {
 	const template = `{% for m in messages %}{{ m.role }}: {{ m.content }}
 {% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`

@@ -62,7 +62,7 @@ type Card struct {
 	// (or ""), "refuse" or "text", as in coppice serve --control-tokens.
 	ControlTokens string `json:"control_tokens,omitempty"`
 
-	// ToolsPrompt is what the worker does with tools that its chat template does not print: "auto", "none", or "template"
+	// ToolsPrompt is the worker's treatment of tools that its chat template does not print: "auto", "none", or "template"
 	// (or "": other servers print nothing either), as in coppice serve --tools-prompt.
 	ToolsPrompt string `json:"tools_prompt,omitempty"`
 

@@ -15,29 +15,38 @@ const (
 	callsKey      = "tool_calls"
 )
 
-// adapt changes a caller's values as p says. now is the text of the time. The marks of control tokens are in
-// the values already: the words that adapt adds are the server's, and a control token in them counts as one.
-func (r *run) adapt(p plan, given map[string]any, now string) {
-	tools, _ := given["tools"].(*list)
+// adapter changes a caller's values as its plan says. The marks of control tokens are in the values already: the
+// words that it adds are the server's, and a control token in them counts as one.
+type adapter struct {
+	run   *run // for the limits
+	plan  plan
+	tools *list  // the caller's; nil: none
+	now   string // the text of the time
+}
+
+// adapt changes the values.
+func (a *adapter) adapt(given map[string]any) {
+	a.tools, _ = given["tools"].(*list)
+	p := a.plan
 	if p.functions {
-		r.functions(given, tools, now)
+		a.functions(given)
 	}
 	switch {
 	case p.tools:
 		given["tools"] = nil
-	case p.fill && tools != nil:
-		given["tools"] = r.filled(tools)
+	case p.fill && a.tools != nil:
+		given["tools"] = a.filled()
 	}
 	if p.empty && given["tools"] == nil {
 		given["tools"] = &list{}
 	}
 	if p.tools || p.calls || p.results || p.single || p.text || p.short {
-		given["messages"] = &list{items: r.turns(p, given["messages"].(*list).items, tools)}
+		given["messages"] = &list{items: a.turns(given["messages"].(*list).items)}
 	}
 }
 
-// turns returns the messages, changed as p says.
-func (r *run) turns(p plan, messages []any, tools *list) []any {
+// turns returns the messages, changed as the plan says.
+func (a *adapter) turns(messages []any) []any {
 	out := make([]any, 0, len(messages)+1)
 	ours := false // the last turn of out was made of results
 	for rest := messages; len(rest) > 0; {
@@ -46,7 +55,7 @@ func (r *run) turns(p plan, messages []any, tools *list) []any {
 		calls := callsOf(m)
 		if len(calls) == 0 && roleOf(m) != toolRole {
 			if last := len(out) - 1; ours && roleOf(m) == userRole { // some templates demand that user and assistant take turns
-				out[last] = r.replaced(m, contentKey, r.before(at(out[last].(*dict), contentKey).(string), "\n\n", at(m, contentKey)))
+				out[last] = a.replaced(m, contentKey, a.before(at(out[last].(*dict), contentKey).(string), "\n\n", at(m, contentKey)))
 			} else {
 				out = append(out, m)
 			}
@@ -58,87 +67,91 @@ func (r *run) turns(p plan, messages []any, tools *list) []any {
 			n++
 		}
 		if len(calls) == 0 { // results without their calls
-			out = r.addCalls(p, out, nil, append([]any{m}, rest[:n]...))
+			out = a.addCalls(out, nil, append([]any{m}, rest[:n]...))
 		} else {
-			out = r.addCalls(p, out, m, rest[:n])
+			out = a.addCalls(out, m, rest[:n])
 		}
-		ours = p.results && (n > 0 || len(calls) == 0)
+		ours = a.plan.results && (n > 0 || len(calls) == 0)
 		rest = rest[n:]
 	}
-	if p.tools {
-		return r.instruct(p, out, tools)
+	if a.plan.tools {
+		return a.instruct(out)
 	}
 	return out
 }
 
 // addCalls appends m, a message with calls or nil, and the results that follow it.
-func (r *run) addCalls(p plan, out []any, m *dict, results []any) []any {
-	r.spend(dictSteps * (1 + len(results)))
+func (a *adapter) addCalls(out []any, m *dict, results []any) []any {
+	a.run.spend(dictSteps * (1 + len(results)))
 	var calls []any
 	if m != nil {
 		calls = callsOf(m)
 	}
-	if p.results || p.single { // the results in the order of the calls
+	of := answering(calls)
+	if a.plan.results || a.plan.single { // the results in the order of the calls
 		results = slices.Clone(results)
-		slices.SortStableFunc(results, func(a, b any) int { return cmp.Compare(callOf(calls, a.(*dict)), callOf(calls, b.(*dict))) })
+		slices.SortStableFunc(results, func(x, y any) int { return cmp.Compare(of(x), of(y)) })
 	}
 	switch {
 	case m == nil:
-	case p.calls:
-		out = append(out, r.withoutCalls(m, calls))
-	case p.single && len(calls) > 1:
-		return r.apart(p, out, m, calls, results)
+	case a.plan.calls:
+		out = append(out, a.withoutCalls(m, calls))
+	case a.plan.single && len(calls) > 1:
+		return a.apart(out, m, calls, results, of)
 	default:
-		out = append(out, r.withCalls(p, m, calls))
+		out = append(out, a.withCalls(m, calls))
 	}
-	return r.addResults(p, out, results)
+	return a.addResults(out, results)
 }
 
 // apart appends a message for each of several calls, followed by its results. The content stays before the
 // first call. Results that belong to no call follow the last one.
-func (r *run) apart(p plan, out []any, m *dict, calls, results []any) []any {
+func (a *adapter) apart(out []any, m *dict, calls, results []any, of func(result any) int) []any {
 	for i, call := range calls {
 		n := 0
-		for n < len(results) && (callOf(calls, results[n].(*dict)) <= i || i == len(calls)-1) {
+		for n < len(results) && (of(results[n]) <= i || i == len(calls)-1) {
 			n++
 		}
 		one := m
 		if i > 0 {
-			one = newDict()
-			one.set("role", assistantRole)
-			one.set(contentKey, "")
+			one = message(assistantRole, "")
 		}
-		r.spend(dictSteps * len(m.keys))
-		out = r.addResults(p, append(out, r.withCalls(p, one, []any{call})), results[:n])
+		out = a.addResults(append(out, a.withCalls(one, []any{call})), results[:n])
 		results = results[n:]
 	}
 	return out
 }
 
-// callOf returns the index of the call that a result answers, len(calls) if it answers none.
-func callOf(calls []any, result *dict) int {
-	id, _ := result.get("tool_call_id")
-	i := slices.IndexFunc(calls, func(c any) bool {
-		d, ok := c.(*dict)
-		return ok && id != nil && id == at(d, "id")
-	})
-	if i < 0 {
+// answering returns a function that gives the index of the call that a result answers, len(calls) if it answers none.
+func answering(calls []any) func(result any) int {
+	index := map[any]int{}
+	for i, c := range calls {
+		d, _ := c.(*dict)
+		if id := at(d, "id"); id != nil {
+			if _, ok := index[id]; !ok {
+				index[id] = i
+			}
+		}
+	}
+	return func(result any) int {
+		if i, ok := index[at(result.(*dict), "tool_call_id")]; ok {
+			return i
+		}
 		return len(calls)
 	}
-	return i
 }
 
 // withCalls returns m with these calls, in the form that the template takes.
-func (r *run) withCalls(p plan, m *dict, calls []any) *dict {
+func (a *adapter) withCalls(m *dict, calls []any) *dict {
 	all := &list{}
 	for _, c := range calls {
 		d, ok := c.(*dict)
-		if ok && p.short && at(d, "id") != nil {
-			d = r.replaced(d, "id", r.shortID(at(d, "id")))
+		if ok && a.plan.short && at(d, "id") != nil {
+			d = a.replaced(d, "id", a.shortID(at(d, "id")))
 		}
-		if f, is := at(d, "function").(*dict); ok && is && p.text {
+		if f, is := at(d, "function").(*dict); ok && is && a.plan.text {
 			if arguments, is := at(f, "arguments").(*dict); is {
-				d = r.replaced(d, "function", r.replaced(f, "arguments", r.json(arguments)))
+				d = a.replaced(d, "function", a.replaced(f, "arguments", a.json(arguments)))
 			}
 		}
 		if ok {
@@ -146,23 +159,23 @@ func (r *run) withCalls(p plan, m *dict, calls []any) *dict {
 		}
 		all.items = append(all.items, c)
 	}
-	return r.replaced(m, callsKey, all)
+	return a.replaced(m, callsKey, all)
 }
 
 // withoutCalls returns m with its calls as text after its content.
-func (r *run) withoutCalls(m *dict, calls []any) *dict {
+func (a *adapter) withoutCalls(m *dict, calls []any) *dict {
 	var b strings.Builder
 	for i, c := range calls {
 		if i > 0 {
-			r.add(&b, "\n")
+			a.run.add(&b, "\n")
 		}
 		d, _ := c.(*dict)
 		f, _ := at(d, "function").(*dict)
-		r.add(&b, callOpen)
-		r.format(&b, at(f, "name"), asJSON, 0)
-		r.add(&b, callArguments)
-		r.format(&b, at(f, "arguments"), asJSON, 0)
-		r.add(&b, callClose)
+		a.run.add(&b, callOpen)
+		a.run.format(&b, at(f, "name"), asJSON, 0)
+		a.run.add(&b, callArguments)
+		a.run.format(&b, at(f, "arguments"), asJSON, 0)
+		a.run.add(&b, callClose)
 	}
 	out := newDict()
 	for i, key := range m.keys {
@@ -170,19 +183,19 @@ func (r *run) withoutCalls(m *dict, calls []any) *dict {
 			out.set(key, m.values[i])
 		}
 	}
-	out.set(contentKey, r.after(at(m, contentKey), "\n", b.String()))
+	out.set(contentKey, a.after(at(m, contentKey), "\n", b.String()))
 	return out
 }
 
 // addResults appends results: as they are, or as one turn of the user.
-func (r *run) addResults(p plan, out, results []any) []any {
+func (a *adapter) addResults(out, results []any) []any {
 	if len(results) == 0 {
 		return out
 	}
-	if !p.results {
+	if !a.plan.results {
 		for _, m := range results {
-			if d := m.(*dict); p.short && at(d, "tool_call_id") != nil {
-				m = r.replaced(d, "tool_call_id", r.shortID(at(d, "tool_call_id")))
+			if d := m.(*dict); a.plan.short && at(d, "tool_call_id") != nil {
+				m = a.replaced(d, "tool_call_id", a.shortID(at(d, "tool_call_id")))
 			}
 			out = append(out, m)
 		}
@@ -191,16 +204,16 @@ func (r *run) addResults(p plan, out, results []any) []any {
 	var b strings.Builder
 	for i, m := range results {
 		if i > 0 {
-			r.add(&b, "\n")
+			a.run.add(&b, "\n")
 		}
-		r.add(&b, resultOpen)
-		r.add(&b, r.plain(at(m.(*dict), contentKey)))
-		r.add(&b, resultClose)
+		a.run.add(&b, resultOpen)
+		a.run.add(&b, a.plain(at(m.(*dict), contentKey)))
+		a.run.add(&b, resultClose)
 	}
 	return append(out, message(userRole, b.String()))
 }
 
-func message(role, content string) any {
+func message(role, content string) *dict {
 	d := newDict()
 	d.set("role", role)
 	d.set(contentKey, content)
@@ -209,9 +222,9 @@ func message(role, content string) any {
 
 var asJSON = &style{json: true, item: ", ", key: ": "}
 
-func (r *run) json(v any) string {
+func (a *adapter) json(v any) string {
 	var b strings.Builder
-	r.format(&b, v, asJSON, 0)
+	a.run.format(&b, v, asJSON, 0)
 	return b.String()
 }
 
@@ -235,8 +248,8 @@ func callsOf(m *dict) []any {
 }
 
 // replaced returns a copy of d with another value of key.
-func (r *run) replaced(d *dict, key string, v any) *dict {
-	r.spend(dictSteps * (1 + len(d.keys)))
+func (a *adapter) replaced(d *dict, key string, v any) *dict {
+	a.run.spend(dictSteps * (1 + len(d.keys)))
 	out := newDict()
 	for i, k := range d.keys {
 		out.set(k, d.values[i])
@@ -246,13 +259,13 @@ func (r *run) replaced(d *dict, key string, v any) *dict {
 }
 
 // plain returns the text of a content: a text, or parts, which newlines separate.
-func (r *run) plain(content any) string {
+func (a *adapter) plain(content any) string {
 	l, ok := content.(*list)
 	if !ok {
 		if content == nil {
 			return ""
 		}
-		return r.text(content)
+		return a.run.text(content)
 	}
 	texts := &list{}
 	for _, part := range l.items {
@@ -261,25 +274,25 @@ func (r *run) plain(content any) string {
 		}
 		texts.items = append(texts.items, part)
 	}
-	return r.join(texts, "\n", false)
+	return a.run.join(texts, "\n", false)
 }
 
 // after returns a content followed by text; between separates them.
-func (r *run) after(content any, between, text string) any {
+func (a *adapter) after(content any, between, text string) any {
 	if l, ok := content.(*list); ok {
-		r.spend(len(l.items))
+		a.run.spend(len(l.items))
 		return &list{items: append(slices.Clone(l.items), partOf(text))}
 	}
-	return r.both(r.plain(content), between, text)
+	return a.both(a.plain(content), between, text)
 }
 
 // before returns text followed by a content; between separates them.
-func (r *run) before(text, between string, content any) any {
+func (a *adapter) before(text, between string, content any) any {
 	if l, ok := content.(*list); ok {
-		r.spend(len(l.items))
+		a.run.spend(len(l.items))
 		return &list{items: append([]any{partOf(text)}, l.items...)}
 	}
-	return r.both(text, between, r.plain(content))
+	return a.both(text, between, a.plain(content))
 }
 
 func partOf(text string) any {
@@ -290,19 +303,19 @@ func partOf(text string) any {
 }
 
 // both returns two texts, with between after the first if there are both.
-func (r *run) both(first, between, second string) string {
+func (a *adapter) both(first, between, second string) string {
 	if first == "" || second == "" {
 		return first + second
 	}
-	r.room(0, len(first)+len(between)+len(second))
+	a.run.room(0, len(first)+len(between)+len(second))
 	return first + between + second
 }
 
 // shortID returns an id of nine letters and digits, as Mistral's templates demand: id itself if it is one,
 // else a hash.
-func (r *run) shortID(id any) any {
+func (a *adapter) shortID(id any) any {
 	const letters, digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", 9
-	s := r.plain(id)
+	s := a.plain(id)
 	if len(s) == digits && strings.Trim(s, letters) == "" {
 		return id
 	}

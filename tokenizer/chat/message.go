@@ -46,7 +46,7 @@ type Options struct {
 	// Tools are JSON objects, usually {"type": "function", "function": {...}}. nil becomes None,
 	// which many templates distinguish from an empty list. Documents likewise.
 	Tools, Documents []json.RawMessage
-	// ToolsPrompt says what is done with tools, calls and results that the template does not print. Default:
+	// ToolsPrompt selects the treatment of tools, calls and results that the template does not print. Default:
 	// AutoTools.
 	ToolsPrompt ToolsPrompt
 	// Template selects one of several templates by name. "": "tool_use" if there are tools and

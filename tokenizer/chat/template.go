@@ -160,7 +160,7 @@ func (t *Template) run(p *program, messages []Message, o *Options, as plan, chan
 		if !o.Now.IsZero() {
 			now = o.Now.Format(time.DateTime + " MST")
 		}
-		r.adapt(as, given, now)
+		(&adapter{run: r, plan: as, now: now}).adapt(given)
 		maps.Copy(globals, given)
 		return nil
 	})

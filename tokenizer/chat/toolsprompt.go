@@ -63,7 +63,7 @@ func (t *Template) withTools() *program {
 	return t.programs[defaultName]
 }
 
-// plan says what is changed in a conversation before the template sees it.
+// plan lists the changes of a conversation before the template sees it.
 type plan struct {
 	tools     bool // tools are described in the system message; the template sees none
 	calls     bool // calls become text of the assistant
@@ -77,7 +77,7 @@ type plan struct {
 	empty     bool // without tools the template gets an empty list
 }
 
-// plan returns what to change in a conversation. offered says that it has tools, told that it has calls or
+// plan returns the changes for a conversation. offered says that it has tools, told that it has calls or
 // results. It fails with ErrToolsDropped if mode forbids what would be needed.
 func (h *habits) plan(mode ToolsPrompt, offered, told bool) (plan, error) {
 	drops := h.shows == never

@@ -21,57 +21,57 @@ const (
 
 // instruct adds a description of the tools to the system message. If the template takes none, the texts of
 // the system message and of the tools become the beginning of the user's first turn.
-func (r *run) instruct(p plan, turns []any, tools *list) []any {
+func (a *adapter) instruct(turns []any) []any {
 	text := ""
-	if tools != nil && len(tools.items) > 0 {
-		text = r.describe(tools)
+	if a.tools != nil && len(a.tools.items) > 0 {
+		text = a.describe()
 	}
 	n := 0
-	for n < len(turns) && roleOf(turns[n].(*dict)) == systemRole && (n == 0 || p.fold) {
+	for n < len(turns) && roleOf(turns[n].(*dict)) == systemRole && (n == 0 || a.plan.fold) {
 		n++
 	}
-	if !p.fold {
+	if !a.plan.fold {
 		switch {
 		case text == "":
 		case n > 0:
 			m := turns[0].(*dict)
-			turns[0] = r.replaced(m, contentKey, r.after(at(m, contentKey), "\n\n", text))
+			turns[0] = a.replaced(m, contentKey, a.after(at(m, contentKey), "\n\n", text))
 		default:
-			turns = slices.Insert(turns, 0, message(systemRole, text))
+			turns = append([]any{message(systemRole, text)}, turns...)
 		}
 		return turns
 	}
 	for _, m := range slices.Backward(turns[:n]) {
-		text = r.both(r.plain(at(m.(*dict), contentKey)), "\n\n", text)
+		text = a.both(a.plain(at(m.(*dict), contentKey)), "\n\n", text)
 	}
 	turns = turns[n:]
 	switch {
 	case text == "":
 	case len(turns) > 0 && roleOf(turns[0].(*dict)) == userRole:
 		m := turns[0].(*dict)
-		turns[0] = r.replaced(m, contentKey, r.before(text, "\n\n", at(m, contentKey)))
+		turns[0] = a.replaced(m, contentKey, a.before(text, "\n\n", at(m, contentKey)))
 	default:
-		turns = slices.Insert(turns, 0, message(userRole, text))
+		turns = append([]any{message(userRole, text)}, turns...)
 	}
 	return turns
 }
 
 // describe returns the text that describes tools to the model.
-func (r *run) describe(tools *list) string {
+func (a *adapter) describe() string {
 	var b strings.Builder
-	r.add(&b, toolsBefore+toolsOpen)
-	for _, t := range tools.items {
-		r.format(&b, t, asJSON, 0)
-		r.add(&b, "\n")
+	a.run.add(&b, toolsBefore+toolsOpen)
+	for _, t := range a.tools.items {
+		a.run.format(&b, t, asJSON, 0)
+		a.run.add(&b, "\n")
 	}
-	r.add(&b, toolsClose+toolsAfter)
+	a.run.add(&b, toolsClose+toolsAfter)
 	return b.String()
 }
 
 // filled returns tools with descriptions of tools and parameters, and with parameters, where they have none.
-func (r *run) filled(tools *list) *list {
+func (a *adapter) filled() *list {
 	out := &list{}
-	for _, t := range tools.items {
+	for _, t := range a.tools.items {
 		d, _ := t.(*dict)
 		if f, ok := at(d, "function").(*dict); ok {
 			parameters, ok := at(f, "parameters").(*dict)
@@ -83,16 +83,16 @@ func (r *run) filled(tools *list) *list {
 			if !ok {
 				properties = newDict()
 			}
-			r.spend(dictSteps * (1 + len(properties.keys)))
+			a.run.spend(dictSteps * (1 + len(properties.keys)))
 			all := newDict()
 			for i, key := range properties.keys {
 				v := properties.values[i]
 				if p, ok := v.(*dict); ok {
-					v = r.described(p)
+					v = a.described(p)
 				}
 				all.set(key, v)
 			}
-			t = r.replaced(d, "function", r.replaced(r.described(f), "parameters", r.replaced(parameters, "properties", all)))
+			t = a.replaced(d, "function", a.replaced(a.described(f), "parameters", a.replaced(parameters, "properties", all)))
 		}
 		out.items = append(out.items, t)
 	}
@@ -100,25 +100,25 @@ func (r *run) filled(tools *list) *list {
 }
 
 // described returns d with an empty description if it has none.
-func (r *run) described(d *dict) *dict {
+func (a *adapter) described(d *dict) *dict {
 	if at(d, "description") != nil {
 		return d
 	}
-	return r.replaced(d, "description", "")
+	return a.replaced(d, "description", "")
 }
 
 // functions sets the variables functions and datetime, unless the request has them.
 //
 // Source: the model card of fireworks-ai/llama-3-firefunction-v2.
-func (r *run) functions(given map[string]any, tools *list, now string) {
+func (a *adapter) functions(given map[string]any) {
 	all := &list{}
-	if tools != nil {
-		for _, t := range tools.items {
+	if a.tools != nil {
+		for _, t := range a.tools.items {
 			d, _ := t.(*dict)
 			all.items = append(all.items, cmp.Or(at(d, "function"), t))
 		}
 	}
-	for name, text := range map[string]string{"functions": r.json(all), "datetime": now} {
+	for name, text := range map[string]string{"functions": a.json(all), "datetime": a.now} {
 		if _, ok := given[name]; !ok {
 			given[name] = text
 		}

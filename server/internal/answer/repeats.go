@@ -20,7 +20,7 @@ type repeats struct {
 	events []toolcall.Event
 }
 
-// next returns those of events that are to be given. last says that the output has ended. The slice is valid until the next call.
+// next returns the events that the client gets. last says that the output has ended. The slice is valid until the next call.
 func (r *repeats) next(events []toolcall.Event, last bool) []toolcall.Event {
 	r.events = r.events[:0]
 	for _, e := range events {
