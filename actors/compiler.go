@@ -106,7 +106,7 @@ func badFormat(err error) error {
 	return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)}
 }
 
-// described is what a Format describes: calls if they have tools, otherwise the texts of other.
+// described holds the parsed text of a Format: of calls, or of other texts if other is set.
 type described struct {
 	calls jsonschema.Calls
 	other func() (grammar.Rules, error)

@@ -70,7 +70,7 @@ func Start(cfg Config) (*System, error) {
 	return s, err
 }
 
-// newVocabulary returns the vocabulary of tok's tokens for a model that has so many.
+// newVocabulary returns the vocabulary of tok's tokens for a model with a vocabulary of this size.
 func newVocabulary(size int, tok *tokenizer.Tokenizer) *grammar.Vocabulary {
 	contents := map[kv.Token]string{}
 	for _, content := range tok.ControlTokens() {

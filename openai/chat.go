@@ -52,7 +52,7 @@ func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
 	v := parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
 	c := &Chat{}
 	r := newReading(&c.Params, o)
-	r.chat, r.callForm = c, o.CallForm
+	r.chat, r.wanted.form = c, o.CallForm
 	c.Options.AddGenerationPrompt = true
 	r.within("", v, chatFields, shared, extensions, top)
 	r.checkChat()

@@ -18,7 +18,6 @@ type reading struct {
 	newerNone     bool
 	streamOptions bool
 	toolList      []tool
-	callForm      *toolcall.Form // Options.CallForm
 	wanted        toolChoice
 	top           place // position of top_logprobs, if given
 }
@@ -42,6 +41,7 @@ type toolChoice struct {
 	name           string // the one tool that must be called
 	from           place  // the field that requires it
 	parallel       *bool
+	form           *toolcall.Form // Options.CallForm
 }
 
 // setter decodes one field into r.

@@ -121,39 +121,34 @@ func (r *reading) checkTools() {
 		r.fail(param(r.From.Format), "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, choice.from)
 	case forced: // response_format applies to answers without calls
 		c.Calls = ForcedCalls
-		r.hold(tools, most, "")
+		r.hold(callFormat{Tools: tools, Most: most})
 	case format.JSON:
-		r.hold(tools, most, `{"type":"object"}`)
+		r.hold(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(`{"type":"object"}`)})
 	case format.JSONSchema != "" && r.From.Format == "response_format":
-		r.hold(tools, most, format.JSONSchema)
+		r.hold(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(format.JSONSchema)})
 	case format == (Format{}) && len(r.AllowedTokens) == 0: // a call might need other tokens
 		c.Held = true
-		r.holdCalls(callFormat{Auto: true, Tools: tools, Most: most})
+		r.hold(callFormat{Auto: true, Tools: tools, Most: most})
 	}
 	if c.Calls == AnyCalls && most == 1 {
 		c.Calls = OneCall
 	}
 }
 
-// callFormat is Format.Calls.
+// callFormat is Format.Calls. If Answer is set, it is a JSON schema, and the output may instead be
+// an answer that matches this schema.
 type callFormat struct {
 	Auto   bool            `json:"auto,omitempty"` // first, see Format.Open
 	Form   string          `json:"form,omitempty"`
 	Tools  []tool          `json:"tools"`
-	Most   int             `json:"most"`
+	Most   int             `json:"most"` // calls
 	Answer json.RawMessage `json:"answer,omitempty"`
 }
 
-// hold sets a format for the whole output: calls of these tools; most is the limit on their
-// number. If answer is not "", it is a JSON schema, and the output may instead be an answer that
-// matches this schema.
-func (r *reading) hold(tools []tool, most int, answer string) {
-	r.holdCalls(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(answer)})
-}
-
-func (r *reading) holdCalls(f callFormat) {
-	if r.callForm != nil && r.callForm != toolcall.Hermes {
-		f.Form = r.callForm.Name
+// hold sets a format for the whole output.
+func (r *reading) hold(f callFormat) {
+	if form := r.wanted.form; form != nil && form != toolcall.Hermes {
+		f.Form = form.Name
 	}
 	b, err := json.Marshal(f)
 	if err != nil {

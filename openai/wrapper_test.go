@@ -3,6 +3,8 @@ package openai
 import (
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // TestClip: a clipped text is valid UTF-8.
@@ -49,5 +51,30 @@ func TestFillWrapper(t *testing.T) {
 	c, err := DecodeChat([]byte(`{"messages":[{"role":"user","content":"x"}],"response_format":{"type":"json_schema","json_schema":{"name":"IterableUser","schema":`+parameters+`}}}`), Options{})
 	if err != nil || !strings.Contains(c.Format.JSONSchema, `"required":["tasks"]`) {
 		t.Errorf("response_format: %v, %v", c, err)
+	}
+}
+
+// TestCallFormat: a call is held in the form of Options.CallForm, with auto too unless the request
+// has a format of its own; Open marks only formats of auto.
+func TestCallFormat(t *testing.T) {
+	const body = `{"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]`
+	for _, c := range []struct{ more, form, want, opened string }{
+		{``, "hermes", `{"auto":true,"tools":[{"name":"f"}],"most":8}`, `{"auto":true,"opened":true,"tools":[{"name":"f"}],"most":8}`},
+		{`,"tool_choice":"auto","parallel_tool_calls":false`, "mistral", `{"auto":true,"form":"mistral","tools":[{"name":"f"}],"most":1}`, `{"auto":true,"opened":true,"form":"mistral","tools":[{"name":"f"}],"most":1}`},
+		{`,"tool_choice":"required"`, "mistral", `{"form":"mistral","tools":[{"name":"f"}],"most":8}`, `{"form":"mistral","tools":[{"name":"f"}],"most":8}`},
+		{`,"tool_choice":"none"`, "mistral", "", ""},
+		{`,"guided_regex":"a"`, "mistral", "", ""},
+		{`,"allowed_token_ids":[1]`, "mistral", "", ""},
+	} {
+		chat, err := DecodeChat([]byte(body+c.more+"}"), Options{CallForm: toolcall.FormByName(c.form)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if chat.Format.Calls != c.want || chat.Held != strings.Contains(c.want, "auto") {
+			t.Errorf("%s: %s, held %v; want %s", c.more, chat.Format.Calls, chat.Held, c.want)
+		}
+		if chat.Format.Open(); chat.Format.Calls != c.opened {
+			t.Errorf("%s: opened %s, want %s", c.more, chat.Format.Calls, c.opened)
+		}
 	}
 }

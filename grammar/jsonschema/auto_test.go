@@ -101,8 +101,8 @@ func callsIn(f *toolcall.Form, text string, prompted bool) (calls [][2]string, o
 	return calls, ok
 }
 
-// TestForms: outputs that must call a tool are calls of the form, at most Most of them, and their
-// arguments are valid. Each form.
+// TestForms: outputs that must call a tool are calls of the form, at most Most, with valid
+// arguments. Each form.
 func TestForms(t *testing.T) {
 	v, r := tokens(), rand.New(rand.NewSource(6))
 	for _, f := range toolcall.Forms() {

@@ -194,7 +194,7 @@ var loosened = []struct{ fence, begin, end string }{
 //
 // A mark within the reasoning at the beginning of an output begins no call. The model may quote
 // the mark there, and the parser takes a call in the reasoning for a part of it: held to a call,
-// the model would write one that nobody sees, and with a Most of 1 could not answer after it.
+// the model would write one that no client sees, and with a Most of 1 could not answer after it.
 func (c Calls) Free() grammar.Free {
 	c.Form = c.form()
 	free := grammar.Free{Most: c.Most, Quiet: [2]string{toolcall.OpenThinking, toolcall.CloseThinking}, Opened: c.Opened}
