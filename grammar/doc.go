@@ -33,6 +33,10 @@
 // stack. In a counting unit each token is stored with the count that it needs, so one walk
 // serves all counts. Masks of a bounded number of stack sets are cached.
 //
+// [Compiler.Around] makes outputs free text in which texts of the rules stand. Free text has no
+// nodes: its mask is all tokens but those that complete the beginning of a text of the rules and
+// go on as the rules do not.
+//
 // The split of tokens into those that depend on the stack and those that do not is from
 // XGrammar (Dong et al., 2024).
 //

@@ -131,7 +131,7 @@ func begins(text string, from int, start, separators string, exact bool) int {
 	return at
 }
 
-func compileAround(t *testing.T, v *Vocabulary, f Free, rules Rules) (*Grammar, error) {
+func compileAround(t testing.TB, v *Vocabulary, f Free, rules Rules) (*Grammar, error) {
 	t.Helper()
 	c, err := NewCompiler(v, rules, Limits{})
 	if err == nil {
@@ -284,5 +284,80 @@ func TestFreeRefused(t *testing.T) {
 		if _, err := compileAround(t, v, c.free, Rules{lit("<c>a")}); !errors.Is(err, c.is) {
 			t.Errorf("%.50v: %v", c.free, err)
 		}
+	}
+}
+
+// FuzzFree: byte by byte, a text is accepted as far as the oracle says, and may end where it says.
+func FuzzFree(f *testing.F) {
+	for i, texts := range [][]string{
+		{"a <c>ab<c></c> b", "<t><c></t><c>a</c>\n<c>", "<c<c>aa</c>", "<c><c>", " <t> <t></t>", "<t></t"},
+		{"\n{ \"n\": \"a\" }, {{\"n\":\"a\"}}", "```{\"n\":\"a\"}```", "{\"n\":\"abc\"}", "c<c>", "<c>>{\"n\":\"a\""},
+		{"</t>ab\n[[!]]ab\n!", "ab\n!</t>", "</t>;ab\n", "</t>ab\n!;,ab\n!"},
+		{"[T]a[A]b]", "[U][A]", "[T]b", "[T]a[A]bb] "},
+	} {
+		for _, text := range texts {
+			f.Add(uint8(i), text)
+		}
+	}
+	v := aroundVocabulary()
+	var grammars []*Grammar
+	var oracles []*freeOracle
+	for _, a := range around {
+		g, err := compileAround(f, v, a.free, a.rules)
+		if err != nil {
+			f.Fatal(err)
+		}
+		grammars, oracles = append(grammars, g), append(oracles, &freeOracle{a.free, newOracle(plainSpecials(a.rules), aroundTokens)})
+	}
+	f.Fuzz(func(t *testing.T, which uint8, text string) {
+		i := int(which) % len(around)
+		text = strings.ReplaceAll(text[:min(len(text), 60)], "\xff", "")
+		m := grammars[i].NewMatcher()
+		for at := range len(text) + 1 {
+			word, prefix, _ := oracles[i].ask(text[:at])
+			accepted := at == 0 || m.AcceptBytes([]byte{text[at-1]})
+			if accepted != prefix || accepted && m.CanEnd() != word {
+				t.Fatalf("grammar %d: %q is accepted: %v, may end: %v; want %v, %v", i, text[:at], accepted, m.CanEnd(), prefix, word)
+			}
+			if !accepted {
+				return
+			}
+		}
+	})
+}
+
+// BenchmarkFree: a token of free text, and the mask of a place in a mark that did not occur before.
+func BenchmarkFree(b *testing.B) {
+	v := largeVocabulary()
+	var starts []Start
+	for i := range 64 {
+		name := strings.Repeat("tool", 1+i%4) + string(rune('a'+i%26))
+		starts = append(starts, Start{`{"name":"` + name + `"`, `{"name": "`})
+	}
+	g, err := compileAround(b, v, Free{Marks: []string{"<tool_call>"}, Starts: starts, Most: 8}, Rules{either(seq(lit("<tool_call>"), ref(1)), seq(lit(`{"name": "`), ref(1))), seq(lit("{"), star(jsonChar()), lit("}"))})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("token", func(b *testing.B) {
+		m, sum := g.NewMatcher(), uint64(0)
+		for b.Loop() {
+			m.AcceptBytes([]byte(" light"))
+			sum += m.State()
+		}
+	})
+	for name, text := range map[string]string{"free": "", "mark": "<tool_call", "start": `{"name":"tool`} {
+		b.Run("mask=new/at="+name, func(b *testing.B) {
+			m := g.NewMatcher()
+			m.AcceptBytes([]byte("." + text))
+			if name == "start" {
+				m.Reset()
+				m.AcceptBytes([]byte(text))
+			}
+			mask := make([]uint64, v.words())
+			for b.Loop() {
+				clear(g.free.refused)
+				m.Mask(mask)
+			}
+		})
 	}
 }
