@@ -3,35 +3,78 @@ package e2e
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
-	"fmt"
+	"flag"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"slices"
 	"strings"
 	"testing"
-
-	"github.com/openai/openai-go/v3"
-	"github.com/openai/openai-go/v3/shared"
 )
 
-// columns lists the features tested with each client, in the order of the table.
-var columns = []string{"text", "stream", "tools", "structured", "second turn", "usage"}
+var (
+	clientModel   = flag.String("client-model", "demo", "with -client-results: models to run the clients on, of demo, smollm2 and coder, separated by commas")
+	clientResults = flag.String("client-results", "", "TestClients: run all clients, also those that install.py installs with \"more\". This file keeps the results, case by case, and continues a run")
+)
 
-// without lists the columns for which a client has no feature.
-var without = map[string]string{"lm-eval": "stream, tools, structured, second turn, usage"}
+// columns lists the cases of each client, in the order of the table.
+var columns = []string{"text", "stream", "tools", "structured", "second turn", "third turn", "usage"}
 
-// clientRow is a line of clients.py or clients.mjs about one client. A cell whose name begins with
-// "after" has the error of that column.
-type clientRow struct {
-	Client, Language, Version string
-	Cells                     map[string]string
+// roster lists the clients in the order of the table. Those of more run with -client-results alone.
+var roster = []struct {
+	client, language string
+	without          string // columns for which it has no feature
+	more             bool
+}{
+	{client: "openai", language: "Python"},
+	{client: "litellm", language: "Python"},
+	{client: "langchain-openai", language: "Python"},
+	{client: "instructor", language: "Python"},
+	{client: "pydantic-ai", language: "Python"},
+	{client: "openai-agents", language: "Python"},
+	{client: "llm", language: "Python"},
+	{client: "lm-eval", language: "Python", without: "stream, tools, structured, second turn, third turn, usage"},
+	{client: "openai", language: "JavaScript"},
+	{client: "ai", language: "JavaScript"},
+	{client: "openai-go", language: "Go"},
 }
 
-// TestClients runs published clients, each with its defaults and a second turn, against a generated
-// model, and compares the results with the table in docs/clients.md.
+// clientModels are the models that the clients run on. A real model is a file in the directory that
+// COPPICE_MODELS names; tools/models/fetch.py fills one.
+var clientModels = []struct{ name, title, file string }{
+	{"demo", "demo", ""},
+	{"smollm2", "SmolLM2-135M-Instruct (Q4_1)", "smollm2-135m-instruct-q4_1.gguf"},
+	{"coder", "Qwen2.5-Coder-1.5B-Instruct (Q4_K_M)", "qwen2.5-coder-1.5b-instruct-q4_k_m.gguf"},
+}
+
+// clientResult is the result of one case: a line of cases.py or clients.mjs, and of -client-results.
+type clientResult struct {
+	Model    string  `json:"model"` // of clientModels
+	Client   string  `json:"client"`
+	Language string  `json:"language"`
+	Version  string  `json:"version"`
+	Case     string  `json:"case"`  // of columns
+	Cell     string  `json:"cell"`  // "yes", "offered", "–", or "fault"
+	Valid    bool    `json:"valid"` // no HTTP error, no exception of the client, and an answer of the right form
+	Sensible bool    `json:"sensible"`
+	Seconds  float64 `json:"seconds,omitempty"`
+	Got      string  `json:"got,omitempty"`
+}
+
+// slug returns the client's name in URLs.
+func slug(client, language string) string {
+	if language == "JavaScript" {
+		return client + "-js"
+	}
+	return client
+}
+
+// TestClients runs published clients, each with its defaults and three turns, and compares the
+// results with the table in docs/clients.md. By default the model is a generated one, whose answers
+// need only be valid. With -client-results, all clients run on the models of -client-model.
 func TestClients(t *testing.T) {
 	if *clientsFlag == "" {
 		t.Skip("needs -clients DIR, as clients/install.py makes it")
@@ -40,135 +83,191 @@ func TestClients(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--default-max-tokens", "600"})
-	p.model = "demo"
-	rows := p.clientRows(exec.Command(filepath.Join(dir, "py/bin/python"), "clients/clients.py", "--url", p.url, "--model", p.model))
-	rows = append(rows, p.clientRows(exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), p.url, p.model))...)
-	rows = append(rows, p.openaiGo())
-	var table strings.Builder
-	fmt.Fprintf(&table, "| client | version | %s |\n|---|---|%s\n", strings.Join(columns, " | "), strings.Repeat("---|", len(columns)))
-	for _, r := range rows {
-		fmt.Fprintf(&table, "| %s (%s) | %s |", r.Client, r.Language, r.Version)
-		for _, c := range columns {
-			fmt.Fprintf(&table, " %s |", r.Cells[c])
-			if r.Cells[c] == "–" && !strings.Contains(without[r.Client], c) {
-				t.Errorf("%s %s: nothing of column %q", r.Client, r.Version, c)
-			}
+	b := openBook(t, *clientResults)
+	models := []string{"demo"}
+	if b.path != "" {
+		models = strings.Split(*clientModel, ",")
+	}
+	for _, name := range models {
+		b.run(t, name, dir)
+	}
+	features, byModel := b.features(), b.byModel()
+	t.Logf("\n%s\n%s", features, byModel)
+	switch {
+	case *updateFlag:
+		if missing := b.missing(); len(missing) > 0 {
+			t.Fatalf("-update needs -client-results with the results of all clients on all models; %d are missing: %.300v", len(missing), missing)
 		}
-		fmt.Fprintln(&table)
-		for name, wrong := range r.Cells {
-			if strings.HasPrefix(name, "after") {
-				t.Errorf("%s %s, %s: %s", r.Client, r.Version, name, wrong)
-			}
+		writeTables(t, features, byModel)
+	case b.path == "":
+		holdRows(t, features)
+	}
+	for _, r := range b.results {
+		if slices.Contains(models, r.Model) {
+			b.hold(t, r)
 		}
 	}
-	t.Logf("\n%s", table.String())
-	p.quiet(p.client)
-	holdTable(t, "../../docs/clients.md", table.String())
 }
 
-// clientRows runs a script and parses its lines.
-func (p *process) clientRows(cmd *exec.Cmd) (rows []clientRow) {
-	p.t.Helper()
-	var complaints bytes.Buffer
-	cmd.Stderr = &complaints
-	cmd.Env = append(os.Environ(), "LITELLM_LOCAL_MODEL_COST_MAP=True") // it would fetch prices
-	out, err := cmd.Output()
-	if err != nil {
-		p.t.Fatalf("%v: %v\n%s", cmd, err, complaints.String())
-	}
-	for lines := bufio.NewScanner(bytes.NewReader(out)); lines.Scan(); {
-		var r clientRow
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			p.t.Fatalf("%v printed %q", cmd, lines.Text())
-		}
-		rows = append(rows, r)
-	}
-	if len(rows) < 2 {
-		p.t.Fatalf("%v: %d clients\n%s", cmd, len(rows), complaints.String())
-	}
-	return rows
+// book has the results so far, and its file.
+type book struct {
+	path    string
+	file    *os.File
+	results []clientResult
 }
 
-// openaiGo runs the same requests as the scripts, with the Go client of this module.
-func (p *process) openaiGo() clientRow {
-	p.t.Helper()
-	r := clientRow{Client: "openai-go", Language: "Go", Cells: map[string]string{}}
-	pins, err := os.ReadFile("go.mod")
-	if err != nil {
-		p.t.Fatal(err)
+// openBook reads the results of an earlier run. A path of "" keeps none.
+func openBook(t *testing.T, path string) *book {
+	b := &book{path: path}
+	if path == "" {
+		return b
 	}
-	if m := regexp.MustCompile(`github\.com/openai/openai-go/v3 v(\S+)`).FindSubmatch(pins); m != nil {
-		r.Version = string(m[1])
+	held, err := os.ReadFile(path)
+	if err != nil && !os.IsNotExist(err) {
+		t.Fatal(err)
 	}
-	took := func(column string, ok bool, got any) {
-		r.Cells[column] = "yes"
-		if !ok {
-			r.Cells["after "+column] = fmt.Sprint(got)
+	for line := range bytes.Lines(held) {
+		var r clientResult
+		if json.Unmarshal(line, &r) == nil { // not a line that was cut off
+			b.results = append(b.results, r)
 		}
 	}
-	ask := openai.ChatCompletionNewParams{Model: p.model, Messages: []openai.ChatCompletionMessageParamUnion{openai.SystemMessage("Be brief."), openai.UserMessage("The weather?")}}
-	whole := p.chat(ask)
-	for tries := 1; tries < 3 && whole.Choices[0].Message.Content == ""; tries++ { // random weights end one answer in 300 at once
-		whole = p.chat(ask)
+	if b.file, err = os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644); err != nil {
+		t.Fatal(err)
 	}
-	took("text", whole.Choices[0].Message.Content != "", whole.RawJSON())
-	streamed := ask
-	streamed.StreamOptions.IncludeUsage = openai.Bool(true)
-	all, _ := p.chatStream(streamed)
-	for tries := 1; tries < 3 && all.Choices[0].Message.Content == ""; tries++ {
-		all, _ = p.chatStream(streamed)
+	t.Cleanup(func() { b.file.Close() })
+	if len(held) > 0 && held[len(held)-1] != '\n' {
+		b.file.WriteString("\n")
 	}
-	took("stream", all.Choices[0].Message.Content != "", all)
-	u, v := whole.Usage, all.Usage
-	took("usage", u.PromptTokens > 0 && u.TotalTokens == u.PromptTokens+u.CompletionTokens && v.PromptTokens == u.PromptTokens && v.CompletionTokens > 0, whole.RawJSON())
-
-	kind := map[string]any{"type": "string", "enum": []string{"sun", "rain"}}
-	schema := map[string]any{"type": "object", "properties": map[string]any{"kind": kind}, "required": []string{"kind"}, "additionalProperties": false}
-	armed := ask
-	armed.Tools = []openai.ChatCompletionToolUnionParam{openai.ChatCompletionFunctionTool(shared.FunctionDefinitionParam{Name: "forecast", Parameters: schema})}
-	armed.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{OfAuto: openai.String("required")}
-	called := p.chat(armed).Choices[0]
-	all, _ = p.chatStream(armed)
-	took("tools", called.FinishReason == "tool_calls" && len(called.Message.ToolCalls) > 0 && len(all.Choices[0].Message.ToolCalls) > 0, called.RawJSON())
-
-	armed.ToolChoice = openai.ChatCompletionToolChoiceOptionUnionParam{}
-	armed.Messages = append(armed.Messages, called.Message.ToParam())
-	for _, c := range called.Message.ToolCalls {
-		armed.Messages = append(armed.Messages, openai.ToolMessage("sunny", c.ID))
-	}
-	then := p.chat(armed)
-	took("second turn", then.Usage.PromptTokensDetails.CachedTokens > 0, then.RawJSON())
-
-	shaped := ask
-	shaped.ResponseFormat.OfJSONSchema = &shared.ResponseFormatJSONSchemaParam{JSONSchema: shared.ResponseFormatJSONSchemaJSONSchemaParam{Name: "weather", Strict: openai.Bool(true), Schema: schema}}
-	var got struct{ Kind string }
-	text := p.chat(shaped).Choices[0].Message.Content
-	err = json.Unmarshal([]byte(text), &got)
-	took("structured", err == nil && (got.Kind == "sun" || got.Kind == "rain"), text)
-	return r
+	return b
 }
 
-// holdTable compares the table in a document with the expected one, or with -update writes it.
-func holdTable(t *testing.T, path, table string) {
+// add keeps a result.
+func (b *book) add(t *testing.T, r clientResult) {
 	t.Helper()
-	const begin, end = "<!-- table: go test . -run TestClients -clients DIR -update -->\n", "<!-- end -->"
-	doc, err := os.ReadFile(path)
+	b.results = append(b.results, r)
+	if b.file == nil {
+		return
+	}
+	line, err := json.Marshal(r)
+	if err == nil {
+		_, err = b.file.Write(append(line, '\n'))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, rest, found := strings.Cut(string(doc), begin)
-	old, tail, closed := strings.Cut(rest, end)
-	switch {
-	case !found || !closed:
-		t.Fatalf("%s has no place for the table: %q to %q", path, begin, end)
-	case old == "\n"+table+"\n":
-	case !*updateFlag:
-		t.Errorf("%s has another table: look at it and run this with -update", path)
-	case t.Failed():
-	default:
-		if err := os.WriteFile(path, []byte(head+begin+"\n"+table+"\n"+end+tail), 0o644); err != nil {
-			t.Fatal(err)
+}
+
+func (b *book) find(model, client, language, column string) (clientResult, bool) {
+	i := slices.IndexFunc(b.results, func(r clientResult) bool {
+		return r.Model == model && r.Client == client && r.Language == language && r.Case == column
+	})
+	if i < 0 {
+		return clientResult{}, false
+	}
+	return b.results[i], true
+}
+
+// missing lists the cases without a result.
+func (b *book) missing() (out []string) {
+	for _, m := range clientModels {
+		for _, c := range roster {
+			for _, column := range columns {
+				if _, ok := b.find(m.name, c.client, c.language, column); !ok {
+					out = append(out, m.name+"/"+slug(c.client, c.language)+"/"+column)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// run runs the cases on a model that have no result yet.
+func (b *book) run(t *testing.T, name, dir string) {
+	t.Helper()
+	i := slices.IndexFunc(clientModels, func(m struct{ name, title, file string }) bool { return m.name == name })
+	if i < 0 {
+		t.Fatalf("-client-model %s: it is one of demo, smollm2, coder", name)
+	}
+	flags, served, tries := []string{"--default-max-tokens", "600"}, "demo", "3"
+	if file := clientModels[i].file; file != "" {
+		path := filepath.Join(os.Getenv("COPPICE_MODELS"), file)
+		if _, err := os.Stat(path); err != nil {
+			t.Fatalf("%v; tools/models/fetch.py DIR all fetches it, and COPPICE_MODELS=DIR names the directory", err)
+		}
+		served, tries = strings.TrimSuffix(file, ".gguf"), "0"
+		flags = []string{"--default-max-tokens", "256", "--model", path}
+	}
+	var skip []string
+	for _, c := range roster {
+		for _, column := range columns {
+			if _, ok := b.find(name, c.client, c.language, column); ok {
+				skip = append(skip, slug(c.client, c.language)+"/"+column)
+			}
+		}
+	}
+	p := launch(t, http.DefaultClient, []string{"serve"}, flags)
+	w := p.wire(clientModels[i].file != "")
+	take := func(r clientResult) {
+		r.Model = name
+		if errors := w.errors(slug(r.Client, r.Language), r.Case); errors != "" {
+			r.Valid, r.Sensible, r.Cell, r.Got = false, false, "fault", errors+"; "+r.Got
+		}
+		b.add(t, r)
+	}
+	python := func(script, env string) {
+		args := []string{"clients/" + script, "--url", w.url, "--model", served, "--skip", strings.Join(skip, ",")}
+		if tries != "0" {
+			args = append(args, "--retry")
+		}
+		runClients(t, exec.Command(filepath.Join(dir, env, "bin/python"), args...), take)
+	}
+	python("clients.py", "py")
+	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
+	for _, r := range openaiGo(t, w.url, served, tries == "3", skip) {
+		take(r)
+	}
+	p.quiet(p.client)
+}
+
+// runClients runs a script and takes its lines as they come.
+func runClients(t *testing.T, cmd *exec.Cmd, take func(clientResult)) {
+	t.Helper()
+	var complaints bytes.Buffer
+	cmd.Stderr = &complaints
+	cmd.Env = append(os.Environ(), "LITELLM_LOCAL_MODEL_COST_MAP=True") // it would fetch prices
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 1<<20)
+	var strange []string
+	for lines.Scan() {
+		var r clientResult
+		if json.Unmarshal(lines.Bytes(), &r) != nil || r.Case == "" {
+			strange = append(strange, lines.Text())
+			continue
+		}
+		take(r)
+	}
+	if err := cmp.Or(cmd.Wait(), lines.Err()); err != nil || len(strange) > 0 {
+		t.Fatalf("%v: %v\nit printed %q\n%s", cmd, err, strange, complaints.String())
+	}
+}
+
+// hold reports a result that is a fault, and a feature that a client should have.
+func (b *book) hold(t *testing.T, r clientResult) {
+	t.Helper()
+	if !r.Valid {
+		t.Errorf("%s: %s (%s) %s, %s: %s", r.Model, r.Client, r.Language, r.Version, r.Case, r.Got)
+	}
+	for _, c := range roster {
+		if c.client == r.Client && c.language == r.Language && (r.Cell == "–") != strings.Contains(c.without, r.Case) {
+			t.Errorf("%s (%s) %s: column %q is %s", r.Client, r.Language, r.Version, r.Case, r.Cell)
 		}
 	}
 }

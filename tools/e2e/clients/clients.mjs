@@ -1,99 +1,178 @@
-// What JavaScript clients get from a running server, each with its defaults.
+// JavaScript clients against a running server, each with its defaults.
 //
 //   python3 clients/install.py DIR
-//   node clients/clients.mjs DIR/js http://127.0.0.1:8080 demo [client...]
+//   node clients/clients.mjs DIR/js http://127.0.0.1:8080 demo [tries [CLIENT/CASE,...]]
 //
-// It prints a line of JSON for each client, as clients.py does.
+// It asks and prints what cases.py does; the last argument has the cases that are not run.
 import { readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 
-const [dir, url, model, ...only] = process.argv.slice(2);
-const base = url + '/v1';
+const [dir, url, model, tries = '1', skipped = ''] = process.argv.slice(2);
+const skip = new Set(skipped.split(','));
 const require = createRequire(pathToFileURL(dir + '/index.js'));
 const load = async (name) => import(pathToFileURL(require.resolve(name)));
 const { z } = await load('zod');
 
 const weather = z.object({ kind: z.enum(['sun', 'rain', 'snow']), cold: z.boolean(), days: z.number().int() });
-const place = z.object({ city: z.enum(['Paris', 'London']), days: z.number().int() });
-const columns = ['text', 'stream', 'tools', 'structured', 'second turn', 'usage'];
+const place = z.object({ city: z.enum(['Paris', 'London']), days: z.number().int() }).strict();
+const columns = ['text', 'stream', 'tools', 'structured', 'second turn', 'third turn', 'usage'];
+
+const system = 'Be brief.';
+const question = 'What is the capital of France?';
+const ask = 'What will the weather be like in Paris in the next 3 days? Call the tool, then tell me.';
+const again = 'Which city did I ask about?';
+const report = 'It will rain for 3 days, and it will be cold. Give me this weather: its kind, whether it is cold, and the days.';
+const result = 'sunny, 21 degrees';
+const about = 'The weather of the next days.';
 
 function check(ok, ...what) { if (!ok) throw new Error(what.map((w) => JSON.stringify(w)).join(' ').slice(0, 400)); }
 const counted = (prompt, output, total) => check(prompt > 0 && output > 0 && total === prompt + output, 'usage', prompt, output, total);
 
+// A client is a function of the URL of a case and of the results that its cases share. It returns a function for each case.
 const clients = {
-  async *openai() {
+  async openai(base, once) {
     const { default: OpenAI } = await load('openai');
     const { zodResponseFormat, zodFunction } = await load('openai/helpers/zod');
     const c = new OpenAI({ baseURL: base, apiKey: 'none' }).chat.completions;
-    const messages = [{ role: 'system', content: 'Be brief.' }, { role: 'user', content: 'What is light?' }];
-    const whole = await c.create({ model, messages });
-    yield ['text', whole.choices[0].message.content];
-    let text = '', usage;
-    for await (const chunk of await c.create({ model, messages, stream: true, stream_options: { include_usage: true } })) {
-      text += chunk.choices[0]?.delta.content ?? '';
-      usage = chunk.usage ?? usage;
-    }
-    yield ['stream', text];
-    const tools = [zodFunction({ name: 'forecast', parameters: place })];
-    const called = (await c.parse({ model, messages, tools, tool_choice: 'required' })).choices[0];
-    check(called.finish_reason === 'tool_calls', called);
-    const streamed = await c.stream({ model, messages, tools, tool_choice: { type: 'function', function: { name: 'forecast' } } }).finalChatCompletion();
-    place.parse(streamed.choices[0].message.tool_calls[0].function.parsed_arguments);
-    yield ['tools', called.message.tool_calls.map((t) => place.parse(t.function.parsed_arguments))];
-    yield ['structured', weather.parse((await c.parse({ model, messages, response_format: zodResponseFormat(weather, 'weather') })).choices[0].message.parsed)];
-    const results = called.message.tool_calls.map((t) => ({ role: 'tool', tool_call_id: t.id, content: 'sunny' }));
-    const then = await c.create({ model, messages: [...messages, called.message, ...results], tools });
-    yield ['second turn', then.choices[0].message.content || then.choices[0].message.tool_calls];
-    counted(whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens);
-    counted(usage.prompt_tokens, usage.completion_tokens, usage.total_tokens);
-    yield ['usage', usage];
+    const messages = [{ role: 'system', content: system }, { role: 'user', content: question }];
+    const asked = [{ role: 'system', content: system }, { role: 'user', content: ask }];
+    const tools = [zodFunction({ name: 'forecast', description: about, parameters: place })];
+    const whole = () => once('whole', () => c.create({ model, messages }));
+    const streamed = () => once('streamed', async () => {
+      let text = '', usage;
+      for await (const chunk of await c.create({ model, messages, stream: true, stream_options: { include_usage: true } })) {
+        text += chunk.choices[0]?.delta.content ?? '';
+        usage = chunk.usage ?? usage;
+      }
+      return { text, usage };
+    });
+    const called = () => once('called', async () => {
+      const choice = (await c.parse({ model, messages: asked, tools, tool_choice: 'required' })).choices[0];
+      check(choice.finish_reason === 'tool_calls', choice);
+      return choice.message;
+    });
+    const results = (m) => (m.tool_calls ?? []).map((t) => ({ role: 'tool', tool_call_id: t.id, content: result }));
+    const conversation = () => once('conversation', async () => {
+      const m = await called();
+      const turns = [...asked, m, ...results(m)];
+      return [...turns, (await c.create({ model, messages: turns, tools })).choices[0].message];
+    });
+    return {
+      text: async () => (await whole()).choices[0].message.content,
+      stream: async () => (await streamed()).text,
+      tools: async () => {
+        const s = await c.stream({ model, messages: asked, tools, tool_choice: { type: 'function', function: { name: 'forecast' } } }).finalChatCompletion();
+        place.parse(s.choices[0].message.tool_calls[0].function.parsed_arguments);
+        return (await called()).tool_calls.map((t) => place.parse(t.function.parsed_arguments));
+      },
+      structured: async () => {
+        const answer = await c.parse({ model, messages: [messages[0], { role: 'user', content: report }], response_format: zodResponseFormat(weather, 'weather') });
+        return weather.parse(answer.choices[0].message.parsed);
+      },
+      'second turn': async () => {
+        const m = (await conversation()).at(-1);
+        return m.content || JSON.stringify(m.tool_calls ?? []);
+      },
+      'third turn': async () => {
+        const turns = await conversation();
+        const then = [...turns, ...results(turns.at(-1)), { role: 'user', content: again }];
+        return (await c.create({ model, messages: then, tools })).choices[0].message.content ?? '';
+      },
+      usage: async () => {
+        for (const u of [(await whole()).usage, (await streamed()).usage]) counted(u.prompt_tokens, u.completion_tokens, u.total_tokens);
+        return true;
+      },
+    };
   },
 
-  async *ai() {
+  async ai(base, once) {
     const { generateText, streamText, generateObject, tool } = await load('ai');
     const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
     const lm = createOpenAICompatible({ name: 'local', baseURL: base, apiKey: 'none' })(model);
     const shaped = createOpenAICompatible({ name: 'local', baseURL: base, apiKey: 'none', supportsStructuredOutputs: true })(model);
-    const first = await generateText({ model: lm, prompt: 'What is light?' });
-    yield ['text', first.text];
+    const forecast = tool({ description: about, inputSchema: place, execute: async () => result });
     const failed = [];
     const onError = (e) => failed.push(e);
-    const plain = streamText({ model: lm, prompt: 'What is light?', onError });
-    let text = '';
-    for await (const piece of plain.textStream) text += piece;
-    check(failed.length === 0, failed);
-    yield ['stream', text];
-    const forecast = tool({ description: 'The weather of the next days.', inputSchema: place, execute: async ({ city }) => city + ': sun' });
-    const called = await generateText({ model: lm, prompt: 'The weather?', tools: { forecast }, toolChoice: 'required' });
-    check(called.finishReason === 'tool-calls' && called.toolResults.length > 0, called.finishReason);
-    const streamed = streamText({ model: lm, prompt: 'The weather?', tools: { forecast }, toolChoice: 'required', onError });
-    await streamed.consumeStream();
-    check((await streamed.toolCalls).length > 0 && failed.length === 0, failed);
-    yield ['tools', called.toolCalls];
-    yield ['structured', (await generateObject({ model: shaped, prompt: 'The weather?', schema: weather })).object];
-    const then = await generateText({ model: lm, tools: { forecast }, messages: [{ role: 'user', content: 'The weather?' }, ...called.response.messages, { role: 'user', content: 'And tomorrow?' }] });
-    yield ['second turn', then.text || then.toolCalls];
-    counted(first.usage.inputTokens, first.usage.outputTokens, first.usage.totalTokens);
-    yield ['usage', first.usage];
+    const first = () => once('first', () => generateText({ model: lm, system, prompt: question }));
+    const called = () => once('called', async () => {
+      const made = await generateText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required' });
+      check(made.finishReason === 'tool-calls' && made.toolResults.length > 0, made.finishReason);
+      return made;
+    });
+    const conversation = () => once('conversation', async () => {
+      const messages = [{ role: 'user', content: ask }, ...(await called()).response.messages];
+      const then = await generateText({ model: lm, system, tools: { forecast }, messages });
+      return { then, messages: [...messages, ...then.response.messages] };
+    });
+    return {
+      text: async () => (await first()).text,
+      stream: async () => {
+        let text = '';
+        for await (const piece of streamText({ model: lm, system, prompt: question, onError }).textStream) text += piece;
+        check(failed.length === 0, failed);
+        return text;
+      },
+      tools: async () => {
+        const streamed = streamText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required', onError });
+        await streamed.consumeStream();
+        check((await streamed.toolCalls).length > 0 && failed.length === 0, failed);
+        return (await called()).toolCalls.map((t) => place.parse(t.input));
+      },
+      structured: async () => weather.parse((await generateObject({ model: shaped, system, prompt: report, schema: weather })).object),
+      'second turn': async () => {
+        const { then } = await conversation();
+        return then.text || JSON.stringify(then.toolCalls.map((t) => t.input));
+      },
+      'third turn': async () => {
+        const messages = [...(await conversation()).messages, { role: 'user', content: again }];
+        return (await generateText({ model: lm, system, tools: { forecast }, messages })).text;
+      },
+      usage: async () => {
+        const { usage } = await first();
+        counted(usage.inputTokens, usage.outputTokens, usage.totalTokens);
+        return true;
+      },
+    };
   },
 };
 
-// row runs a client. A model of random weights ends one answer in 300 before its first token: the client begins again then.
-async function row(name, tries = 3) {
-  const cells = Object.fromEntries(columns.map((c) => [c, '–']));
-  let at;
-  try {
-    for await (const [column, got] of clients[name]()) {
-      at = column;
-      const some = got && (got.length ?? 1);
-      if (!some && tries > 1) return row(name, tries - 1);
-      check(some, column, 'is', got);
-      cells[column] = 'yes';
-    }
-  } catch (err) { cells['after ' + at] = (err.name + ': ' + err.message + ' ' + (err.responseBody ?? '')).slice(0, 600); }
-  const version = JSON.parse(readFileSync(dir + '/node_modules/' + name + '/package.json')).version;
-  return { client: name, language: 'JavaScript', version, cells };
+// sensible reports whether an answer is what a person would expect.
+function sensible(column, got) {
+  const same = (a, b) => Object.keys(b).every((k) => a[k] === b[k]);
+  const has = (...words) => words.some((w) => got.toLowerCase().includes(w));
+  switch (column) {
+    case 'tools': return got.length === 1 && same(got[0], { city: 'Paris', days: 3 });
+    case 'structured': return same(got, { kind: 'rain', cold: true, days: 3 });
+    case 'second turn': return has('sunny', 'the sun', '21');
+    case 'usage': return true;
+    default: return has('paris');
+  }
 }
 
-for (const name of only.length ? only : Object.keys(clients)) console.log(JSON.stringify(await row(name)));
+// row runs a case. A model of random weights ends one answer in 300 before its first token: the case begins again then, if there are tries left.
+async function row(name, column, kept, left) {
+  const began = Date.now();
+  let said;
+  try {
+    const once = async (what, f) => (kept[what] ??= await f());
+    const cases = await clients[name](`${url}/${name}-js/${column.replace(' ', '-')}/v1`, once);
+    const got = await cases[column]();
+    if (!got && left > 1) return row(name, column, {}, left - 1);
+    check(got !== undefined && got !== null, column, 'is', got);
+    said = { valid: Boolean(got) || left < 1, sensible: sensible(column, got), got: (typeof got === 'string' ? got : JSON.stringify(got)).slice(0, 400) };
+  } catch (err) {
+    for (const k of Object.keys(kept)) delete kept[k];
+    said = { valid: false, sensible: false, got: (err.name + ': ' + err.message + ' ' + (err.responseBody ?? '')).slice(0, 800) };
+  }
+  return { case: column, cell: said.valid ? 'yes' : 'fault', seconds: (Date.now() - began) / 1000, ...said };
+}
+
+for (const name of Object.keys(clients)) {
+  const version = JSON.parse(readFileSync(dir + '/node_modules/' + name + '/package.json')).version;
+  const kept = {};
+  for (const column of columns) {
+    if (skip.has(name + '-js/' + column)) continue;
+    console.log(JSON.stringify({ client: name, language: 'JavaScript', version, ...(await row(name, column, kept, Number(tries))) }));
+  }
+}

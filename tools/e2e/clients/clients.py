@@ -1,287 +1,394 @@
-"""What Python clients get from a running server, each with its defaults.
+"""Python clients against a running server, each with its defaults.
 
     python3 clients/install.py DIR
-    DIR/py/bin/python clients/clients.py --url http://127.0.0.1:8080 [client...]
+    cd tools/e2e && go test . -run TestClients -clients DIR
 
-It prints a line of JSON for each client: its version, and for each column of the table
-"yes", "–" where the client has nothing of the kind, or what went wrong.
+cases.py says what is asked, and what is printed.
 """
 
-import argparse
 import asyncio
-import importlib.metadata
 import json
 import os
 import subprocess
 import sys
 import tempfile
-from typing import Literal
 
-import pydantic
-
-COLUMNS = ["text", "stream", "tools", "structured", "second turn", "usage"]
-NONE = "–"
-CLIENTS = {}
-MESSAGES = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "What is the weather like?"}]
-PARAMETERS = {"type": "object", "properties": {"city": {"type": "string", "enum": ["Paris", "London"]}, "days": {"type": "integer"}},
-              "required": ["city", "days"], "additionalProperties": False}
-TOOLS = [{"type": "function", "function": {"name": "forecast", "description": "The weather of the next days.", "parameters": PARAMETERS}}]
+from cases import AGAIN, ASKED, MESSAGES, QUESTION, REPORT, REPORTED, RESULT, SYSTEM, TOOLS, WEATHER, Client, Weather, check, forecast, main
 
 
-class Weather(pydantic.BaseModel):
-    """Values of few words each: a generated model would not come to the end of a text."""
-    kind: Literal["sun", "rain", "snow"]
-    cold: bool
-    days: int
+def results(calls):
+    return [{"role": "tool", "tool_call_id": c.id, "content": RESULT} for c in calls]
 
 
-def client(name, package=None):
-    def add(f):
-        CLIENTS[name] = (package or name, f)
-        return f
-    return add
+def counts(usage):
+    return usage.prompt_tokens, usage.completion_tokens, usage.total_tokens
 
 
-def check(ok, *what):
-    if not ok:
-        raise AssertionError(" ".join(repr(w) for w in what)[:400])
+class OpenAI(Client):
+    name = "openai"
+
+    def create(self, messages=MESSAGES, **more):
+        return self.chat().create(model=self.model, messages=messages, **more)
+
+    def chat(self):
+        from openai import OpenAI
+        return OpenAI(base_url=self.url, api_key="none").chat.completions
+
+    def whole(self):
+        return self.create()
+
+    def streamed(self):
+        return list(self.create(stream=True, stream_options={"include_usage": True}))
+
+    def called(self):
+        choice = self.create(ASKED, tools=TOOLS, tool_choice="required").choices[0]
+        check(choice.finish_reason == "tool_calls", choice)
+        return choice.message
+
+    def conversation(self):
+        """The first turn with its result, and the answer to it."""
+        called = self.once(self.called)
+        turns = [*ASKED, called, *results(called.tool_calls)]
+        return [*turns, self.create(turns, tools=TOOLS).choices[0].message]
+
+    def text(self):
+        return self.once(self.whole).choices[0].message.content
+
+    def stream(self):
+        return "".join(k.choices[0].delta.content or "" for k in self.once(self.streamed) if k.choices)
+
+    def tools(self):
+        calls = [(t.function.name, t.function.arguments) for t in self.once(self.called).tool_calls]
+        with self.chat().stream(model=self.model, messages=ASKED, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "forecast"}}) as s:
+            check(json.loads(s.get_final_completion().choices[0].message.tool_calls[0].function.arguments)["city"] in ("Paris", "London"))
+        return calls
+
+    def structured(self):
+        return self.chat().parse(model=self.model, messages=REPORTED, response_format=Weather).choices[0].message.parsed
+
+    def second_turn(self):
+        last = self.once(self.conversation)[-1]
+        return last.content or json.dumps([t.function.arguments for t in last.tool_calls or []])
+
+    def third_turn(self):
+        turns = [*self.once(self.conversation)]
+        turns += results(turns[-1].tool_calls or [])
+        return self.create([*turns, {"role": "user", "content": AGAIN}], tools=TOOLS).choices[0].message.content or ""
+
+    def usage(self):
+        return [counts(self.once(self.whole).usage), counts(self.once(self.streamed)[-1].usage)]
 
 
-def usage_is(prompt, completion, total=None):
-    check(prompt > 0 and completion > 0 and (total is None or total == prompt + completion), "usage", prompt, completion, total)
+class LiteLLM(OpenAI):
+    name = "litellm"
+    providers = "hosted_vllm", "openai"
+
+    def create(self, messages=MESSAGES, provider="hosted_vllm", **more):
+        import litellm
+        return litellm.completion(model=f"{provider}/{self.model}", api_base=self.url, api_key="none", messages=messages, **more)
+
+    def text(self):
+        other = self.create(provider="openai").choices[0].message.content
+        return other and self.once(self.whole).choices[0].message.content
+
+    def tools(self):
+        for provider in self.providers:
+            made = self.create(ASKED, provider, tools=TOOLS, tool_choice="required").choices[0].message.tool_calls
+            calls = [(t.function.name, t.function.arguments) for t in made]
+        return calls
+
+    def structured(self):
+        for provider in self.providers:
+            got = Weather.model_validate_json(self.create(REPORTED, provider, response_format=Weather).choices[0].message.content)
+        return got
+
+    def usage(self):
+        import litellm
+        built = litellm.stream_chunk_builder(self.once(self.streamed), messages=MESSAGES)
+        return [counts(self.once(self.whole).usage), counts(built.usage)]
 
 
-@client("openai")
-def openai_(url, model):
-    from openai import OpenAI
+class LangChain(Client):
+    name = "langchain-openai"
 
-    c = OpenAI(base_url=url, api_key="none").chat.completions
-    whole = c.create(model=model, messages=MESSAGES)
-    yield "text", whole.choices[0].message.content
-    chunks = list(c.create(model=model, messages=MESSAGES, stream=True, stream_options={"include_usage": True}))
-    yield "stream", "".join(k.choices[0].delta.content or "" for k in chunks if k.choices)
-    called = c.create(model=model, messages=MESSAGES, tools=TOOLS, tool_choice="required").choices[0]
-    check(called.finish_reason == "tool_calls", called)
-    with c.stream(model=model, messages=MESSAGES, tools=TOOLS, tool_choice={"type": "function", "function": {"name": "forecast"}}) as s:
-        check(json.loads(s.get_final_completion().choices[0].message.tool_calls[0].function.arguments)["city"] in ("Paris", "London"))
-    yield "tools", [json.loads(t.function.arguments)["city"] for t in called.message.tool_calls]
-    yield "structured", c.parse(model=model, messages=MESSAGES, response_format=Weather).choices[0].message.parsed
-    results = [{"role": "tool", "tool_call_id": t.id, "content": "sunny"} for t in called.message.tool_calls]
-    then = c.create(model=model, messages=[*MESSAGES, called.message, *results], tools=TOOLS)
-    yield "second turn", then.choices[0].message.content or then.choices[0].message.tool_calls
-    usage_is(whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens)
-    usage_is(chunks[-1].usage.prompt_tokens, chunks[-1].usage.completion_tokens, chunks[-1].usage.total_tokens)
-    yield "usage", whole.usage
+    def model_(self):
+        from langchain_openai import ChatOpenAI
+        return ChatOpenAI(base_url=self.url, api_key="none", model=self.model)
 
+    def armed(self, **more):
+        from langchain_core.tools import tool
+        return self.model_().bind_tools([tool(forecast)], **more)
 
-@client("litellm")
-def litellm_(url, model):
-    import litellm
+    def joined(self, model, ask):
+        full = None
+        for piece in model.stream(ask):
+            full = piece if full is None else full + piece
+        return full
 
-    for provider in "hosted_vllm", "openai":
-        ask = dict(model=f"{provider}/{model}", api_base=url, api_key="none")
-        whole = litellm.completion(messages=MESSAGES, **ask)
-        yield "text", whole.choices[0].message.content
-        chunks = list(litellm.completion(messages=MESSAGES, stream=True, stream_options={"include_usage": True}, **ask))
-        yield "stream", "".join(k.choices[0].delta.content or "" for k in chunks)
-        built = litellm.stream_chunk_builder(chunks, messages=MESSAGES)
-        called = litellm.completion(messages=MESSAGES, tools=TOOLS, tool_choice="required", **ask).choices[0].message
-        yield "tools", [json.loads(t.function.arguments)["city"] for t in called.tool_calls]
-        yield "structured", Weather.model_validate_json(litellm.completion(messages=MESSAGES, response_format=Weather, **ask).choices[0].message.content)
-        results = [{"role": "tool", "tool_call_id": t.id, "content": "sunny"} for t in called.tool_calls]
-        litellm.completion(messages=[*MESSAGES, called, *results], tools=TOOLS, **ask)
-        yield "second turn", litellm.completion(messages=[*MESSAGES, whole.choices[0].message, {"role": "user", "content": "And tomorrow?"}], **ask).choices[0].message.content
-        usage_is(whole.usage.prompt_tokens, whole.usage.completion_tokens, whole.usage.total_tokens)
-        usage_is(built.usage.prompt_tokens, built.usage.completion_tokens, built.usage.total_tokens)
-        yield "usage", whole.usage
+    def whole(self):
+        return self.model_().invoke(QUESTION)
 
+    def called(self):
+        return self.joined(self.armed(tool_choice="forecast"), WEATHER)
 
-@client("langchain-openai")
-def langchain(url, model):
-    from langchain_core.messages import HumanMessage, ToolMessage
-    from langchain_core.tools import tool
-    from langchain_openai import ChatOpenAI
+    def conversation(self):
+        from langchain_core.messages import HumanMessage, ToolMessage
+        full = self.once(self.called)
+        turns = [HumanMessage(WEATHER), full, *(ToolMessage(RESULT, tool_call_id=t["id"]) for t in full.tool_calls)]
+        return [*turns, self.armed().invoke(turns)]
 
-    @tool
-    def add(a: int, b: int) -> int:
-        """Adds two numbers."""
-        return a + b
+    def text(self):
+        return self.once(self.whole).content
 
-    lm = ChatOpenAI(base_url=url, api_key="none", model=model)
-    whole = lm.invoke("What is light?")
-    yield "text", whole.content
-    full = None
-    for piece in lm.stream("What is light?"):
-        full = piece if full is None else full + piece
-    yield "stream", full.content
-    called = lm.bind_tools([add], tool_choice="any").invoke("What is two and two?")
-    full = None
-    for piece in lm.bind_tools([add], tool_choice="add").stream("What is two and two?"):
-        full = piece if full is None else full + piece
-    yield "tools", called.tool_calls and full.tool_calls
-    lm.with_structured_output(Weather, method="function_calling").invoke("The weather?")
-    yield "structured", lm.with_structured_output(Weather).invoke("The weather?")
-    results = [ToolMessage("4", tool_call_id=t["id"]) for t in full.tool_calls]
-    yield "second turn", lm.bind_tools([add]).invoke([HumanMessage("What is two and two?"), full, *results]).content
-    usage_is(whole.usage_metadata["input_tokens"], whole.usage_metadata["output_tokens"], whole.usage_metadata["total_tokens"])
-    yield "usage", whole.usage_metadata
+    def stream(self):
+        return self.joined(self.model_(), QUESTION).content
+
+    def tools(self):
+        check(self.armed(tool_choice="any").invoke(WEATHER).tool_calls, "no calls")
+        return [(t["name"], t["args"]) for t in self.once(self.called).tool_calls]
+
+    def structured(self):
+        self.model_().with_structured_output(Weather, method="function_calling").invoke(REPORT)
+        return self.model_().with_structured_output(Weather).invoke(REPORT)
+
+    def second_turn(self):
+        last = self.once(self.conversation)[-1]
+        return last.content or json.dumps(last.tool_calls)
+
+    def third_turn(self):
+        from langchain_core.messages import HumanMessage, ToolMessage
+        turns = [*self.once(self.conversation)]
+        turns += [ToolMessage(RESULT, tool_call_id=t["id"]) for t in turns[-1].tool_calls]
+        return self.armed().invoke([*turns, HumanMessage(AGAIN)]).content
+
+    def usage(self):
+        u = self.once(self.whole).usage_metadata
+        return [(u["input_tokens"], u["output_tokens"], u["total_tokens"])]
 
 
-@client("instructor")
-def instructor_(url, model):
-    import instructor
-    from openai import OpenAI
+class Instructor(Client):
+    """Each of its answers is an object: a call of a tool, or JSON by a schema."""
+    name = "instructor"
+    expected = {**Client.expected, "stream": Client.expected["structured"], "tools": Client.expected["structured"],
+                "second turn": {"kind": "snow", "cold": True, "days": 2}, "third turn": {"kind": "sun", "cold": False, "days": 5}}
 
-    c = instructor.from_openai(OpenAI(base_url=url, api_key="none"))
-    yield "text", c.chat.completions.create(model=model, messages=MESSAGES, response_model=None).choices[0].message.content
-    yield "stream", list(c.chat.completions.create_partial(model=model, messages=MESSAGES, response_model=Weather))[-1]
-    got, raw = c.chat.completions.create_with_completion(model=model, messages=MESSAGES, response_model=Weather)
-    check(isinstance(got, Weather), got)
-    yield "tools", raw.choices[0].message.tool_calls
-    j = instructor.from_openai(OpenAI(base_url=url, api_key="none"), mode=instructor.Mode.JSON_SCHEMA)
-    yield "structured", j.chat.completions.create(model=model, messages=MESSAGES, response_model=Weather)
-    calls = raw.choices[0].message.tool_calls
-    again = [*MESSAGES, raw.choices[0].message.model_dump(), *({"role": "tool", "tool_call_id": t.id, "content": "taken"} for t in calls), {"role": "user", "content": "And tomorrow?"}]
-    yield "second turn", c.chat.completions.create(model=model, messages=again, response_model=Weather)
-    usage_is(raw.usage.prompt_tokens, raw.usage.completion_tokens, raw.usage.total_tokens)
-    yield "usage", raw.usage
+    def chat(self, **more):
+        import instructor
+        from openai import OpenAI
+        return instructor.from_openai(OpenAI(base_url=self.url, api_key="none"), **more).chat.completions
 
+    def created(self):
+        return self.chat().create_with_completion(model=self.model, messages=REPORTED, response_model=Weather)
 
-@client("pydantic-ai", "pydantic-ai-slim")
-def pydantic_ai_(url, model):
-    from pydantic_ai import Agent
-    from pydantic_ai.models.openai import OpenAIChatModel
-    from pydantic_ai.providers.openai import OpenAIProvider
+    def after(self, turns, raw, ask):
+        said = raw.choices[0].message
+        return [*turns, said.model_dump(), *results(said.tool_calls), {"role": "user", "content": ask}]
 
-    m = OpenAIChatModel(model, provider=OpenAIProvider(base_url=url, api_key="none"))
-    agent = Agent(m, instructions="Be brief.")
+    def conversation(self):
+        turns = self.after(REPORTED, self.once(self.created)[1], "Now it snows for 2 days, and it is cold. Give me this weather.")
+        return turns, self.chat().create_with_completion(model=self.model, messages=turns, response_model=Weather)
 
-    @agent.tool_plain
-    def now() -> str:
-        """The time of the day."""
-        return "noon"
+    def text(self):
+        return self.chat().create(model=self.model, messages=MESSAGES, response_model=None).choices[0].message.content
 
-    first = agent.run_sync("What is light?")
-    yield "text", first.output
+    def stream(self):
+        return list(self.chat().create_partial(model=self.model, messages=REPORTED, response_model=Weather))[-1]
 
-    async def streamed():
-        async with agent.run_stream("What is light?") as r:
-            text = "".join([t async for t in r.stream_text(delta=True)])
-        async with Agent(m, output_type=Weather).run_stream("The weather?") as r:
-            check(isinstance(await r.get_output(), Weather), r)
-        return text
-    yield "stream", asyncio.run(streamed())
+    def tools(self):
+        return [(t.function.name, t.function.arguments) for t in self.once(self.created)[1].choices[0].message.tool_calls]
 
-    def forecast(city: Literal["Paris", "London"], days: int) -> str:
-        """The weather of the next days."""
-        return f"{city}: {days} days of sun"
-    yield "tools", Agent(m, output_type=forecast).run_sync("The weather?").output
-    yield "structured", Agent(m, output_type=Weather).run_sync("The weather?").output
-    yield "second turn", agent.run_sync("And in water?", message_history=first.all_messages()).output
-    usage = first.usage() if callable(first.usage) else first.usage
-    usage_is(usage.input_tokens, usage.output_tokens)
-    yield "usage", usage
+    def structured(self):
+        import instructor
+        return self.chat(mode=instructor.Mode.JSON_SCHEMA).create(model=self.model, messages=REPORTED, response_model=Weather)
+
+    def second_turn(self):
+        return self.once(self.conversation)[1][0]
+
+    def third_turn(self):
+        turns, (_, raw) = self.once(self.conversation)
+        turns = self.after(turns, raw, "Now the sun shines for 5 days, and it is not cold. Give me this weather.")
+        return self.chat().create(model=self.model, messages=turns, response_model=Weather)
+
+    def usage(self):
+        return [counts(self.once(self.created)[1].usage)]
 
 
-@client("openai-agents")
-def openai_agents(url, model):
-    import agents
-    from openai import AsyncOpenAI
+class PydanticAI(Client):
+    name = "pydantic-ai"
+    package = "pydantic-ai-slim"
 
-    agents.set_tracing_disabled(True)
+    def agent(self, **more):
+        from pydantic_ai import Agent
+        from pydantic_ai.models.openai import OpenAIChatModel
+        from pydantic_ai.providers.openai import OpenAIProvider
+        return Agent(OpenAIChatModel(self.model, provider=OpenAIProvider(base_url=self.url, api_key="none")), **more)
 
-    @agents.function_tool
-    def forecast(city: Literal["Paris", "London"], days: int) -> str:
-        """The weather of the next days."""
-        return f"{city}: {days} days of sun"
+    def armed(self):
+        return self.agent(instructions=SYSTEM, tools=[forecast])
 
-    async def all_of_it():
-        m = agents.OpenAIChatCompletionsModel(model=model, openai_client=AsyncOpenAI(base_url=url, api_key="none"))
-        plain = agents.Agent(name="plain", instructions="Be brief.", model=m)
-        first = await agents.Runner.run(plain, "What is light?")
-        out = {"text": first.final_output}
-        s = agents.Runner.run_streamed(plain, "What is light?")
-        kinds = [e.type async for e in s.stream_events()]
-        check("raw_response_event" in kinds, kinds)
-        out["stream"] = s.final_output
-        # The tool must be called; the turn that follows it is the agent's own.
-        armed = agents.Agent(name="armed", instructions="Be brief.", model=m, tools=[forecast], model_settings=agents.ModelSettings(tool_choice="required"))
-        ran = await agents.Runner.run(armed, "The weather?")
-        out["tools"] = [i for i in ran.new_items if i.type == "tool_call_output_item"]
-        s = agents.Runner.run_streamed(armed, "The weather?")
-        check("run_item_stream_event" in [e.type async for e in s.stream_events()])
-        out["structured"] = (await agents.Runner.run(agents.Agent(name="shaped", model=m, output_type=Weather), "The weather?")).final_output
-        out["second turn"] = (await agents.Runner.run(plain, first.to_input_list() + [{"role": "user", "content": "And in water?"}])).final_output
-        usage = first.context_wrapper.usage
-        usage_is(usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        out["usage"] = usage
-        return out
-    yield from asyncio.run(all_of_it()).items()
+    def whole(self):
+        return self.agent(instructions=SYSTEM).run_sync(QUESTION)
 
+    def conversation(self):
+        return self.armed().run_sync(WEATHER)
 
-@client("llm")
-def llm_(url, model):
-    """The command line, as it is used. It can't ask for a call of a tool: one that is offered must not disturb."""
-    with tempfile.TemporaryDirectory() as home:
-        with open(os.path.join(home, "extra-openai-models.yaml"), "w") as f:
-            json.dump([{"model_id": "local", "model_name": model, "api_base": url, "supports_schema": True, "supports_tools": True}], f)  # JSON is YAML
+    def text(self):
+        return self.once(self.whole).output
 
-        def ask(*args):
-            done = subprocess.run([os.path.join(os.path.dirname(sys.executable), "llm"), "-m", "local", "--key", "none", *args], env={**os.environ, "LLM_USER_PATH": home},
-                                  stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
-            check(done.returncode == 0, done.stdout, done.stderr)
-            return done.stdout, done.stderr
-        yield "text", ask("--no-stream", "What is light?")[0]
-        text, err = ask("-u", "What is light?")
-        yield "stream", text
-        ask("-T", "llm_version", "What is your version?")
-        yield "tools", "offered"
-        yield "structured", Weather.model_validate_json(ask("--schema", json.dumps(Weather.model_json_schema()), "The weather?")[0])
-        yield "second turn", ask("-c", "And in water?")[0]
-        check("input" in err and "output" in err, err)
-        yield "usage", err
+    def stream(self):
+        async def streamed():
+            async with self.agent(instructions=SYSTEM).run_stream(QUESTION) as r:
+                text = "".join([t async for t in r.stream_text(delta=True)])
+            async with self.agent(output_type=Weather).run_stream(REPORT) as r:
+                check(isinstance(await r.get_output(), Weather), r)
+            return text
+        return asyncio.run(streamed())
+
+    def tools(self):
+        """A function as the type of the output: its call is required."""
+        ran = self.agent(output_type=forecast).run_sync(WEATHER)
+        check(ran.output == RESULT, ran.output)
+        return [(p.tool_name, p.args) for m in ran.all_messages() for p in m.parts if p.part_kind == "tool-call"]
+
+    def structured(self):
+        return self.agent(output_type=Weather).run_sync(REPORT).output
+
+    def second_turn(self):
+        return self.once(self.conversation).output
+
+    def third_turn(self):
+        return self.armed().run_sync(AGAIN, message_history=self.once(self.conversation).all_messages()).output
+
+    def usage(self):
+        usage = self.once(self.whole).usage
+        usage = usage() if callable(usage) else usage
+        return [(usage.input_tokens, usage.output_tokens, None)]
 
 
-@client("lm-eval")
-def lm_eval_(url, model):
-    from lm_eval.api.instance import Instance
-    from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+class OpenAIAgents(Client):
+    name = "openai-agents"
 
-    def instance(kind, *args):
-        return Instance(request_type=kind, doc={}, arguments=args, idx=0)
-    chat = LocalChatCompletion(base_url=url + "/chat/completions", model=model)
-    said = chat.generate_until([instance("generate_until", [{"role": "user", "content": "What is light?"}], {"until": ["\n\n"], "max_gen_toks": 24})], disable_tqdm=True)
-    check(isinstance(said[0], str), said)
-    plain = LocalCompletionsAPI(base_url=url + "/completions", model=model, tokenizer_backend="remote")
-    said = plain.generate_until([instance("generate_until", "What is light?", {"until": ["\n\n"], "max_gen_toks": 24})], disable_tqdm=True)
-    (score, greedy), = plain.loglikelihood([instance("loglikelihood", "What is", " light?")], disable_tqdm=True)
-    check(isinstance(said[0], str) and score < 0 and greedy in (True, False), said, score, greedy)
-    yield "text", "and log-likelihoods"
+    def ran(self, ask, streamed=False, **more):
+        import agents
+        from openai import AsyncOpenAI
+        agents.set_tracing_disabled(True)
+
+        async def go():
+            m = agents.OpenAIChatCompletionsModel(model=self.model, openai_client=AsyncOpenAI(base_url=self.url, api_key="none"))
+            agent = agents.Agent(name="one", instructions=SYSTEM, model=m, **more)
+            if not streamed:
+                return await agents.Runner.run(agent, ask)
+            s = agents.Runner.run_streamed(agent, ask)
+            kinds = {e.type async for e in s.stream_events()}
+            check({"raw_response_event", "run_item_stream_event"} <= kinds, kinds)
+            return s
+        return asyncio.run(go())
+
+    def armed(self, ask, **more):
+        """The tool must be called; the turn that follows it is the agent's own."""
+        import agents
+        settings = agents.ModelSettings(tool_choice="required")
+        return self.ran(ask, tools=[agents.function_tool(forecast)], model_settings=settings, **more)
+
+    def whole(self):
+        return self.ran(QUESTION)
+
+    def conversation(self):
+        return self.armed(WEATHER)
+
+    def text(self):
+        return self.once(self.whole).final_output
+
+    def stream(self):
+        return self.ran(QUESTION, streamed=True).final_output
+
+    def tools(self):
+        check([i for i in self.armed(WEATHER, streamed=True).new_items if i.type == "tool_call_output_item"], "no call in the stream")
+        return [(i.raw_item.name, i.raw_item.arguments) for i in self.once(self.conversation).new_items if i.type == "tool_call_item"]
+
+    def structured(self):
+        return self.ran(REPORT, output_type=Weather).final_output
+
+    def second_turn(self):
+        return self.once(self.conversation).final_output
+
+    def third_turn(self):
+        import agents
+        turns = self.once(self.conversation).to_input_list() + [{"role": "user", "content": AGAIN}]
+        return self.ran(turns, tools=[agents.function_tool(forecast)]).final_output
+
+    def usage(self):
+        usage = self.once(self.whole).context_wrapper.usage
+        return [(usage.input_tokens, usage.output_tokens, usage.total_tokens)]
 
 
-def run(name, url, model, tries=3):
-    """A model of random weights ends one answer in 300 before its first token: that client begins again."""
-    package, f = CLIENTS[name]
-    cells, at = {c: NONE for c in COLUMNS}, None
-    try:
-        for at, got in f(url, model):
-            if not got and tries > 1:
-                return run(name, url, model, tries - 1)
-            check(got, at, "is", got)
-            cells[at] = "offered" if got == "offered" else "yes"
-    except Exception as err:  # the other clients are of interest all the same
-        cells["after " + str(at)] = f"{type(err).__name__}: {err}"[:600]
-    return {"client": name, "language": "Python", "version": importlib.metadata.version(package), "cells": cells}
+class LLM(Client):
+    """The command line, as it is used. It can't require a call of a tool: one that is offered must not disturb."""
+    name = "llm"
+    requires = False
+    expected = {**Client.expected, "tools": {}, "second turn": ("rome",), "third turn": ("madrid",)}
+
+    def ask(self, *args):
+        home = self.once(self.home).name
+        with open(os.path.join(home, "extra-openai-models.yaml"), "w") as f:  # JSON is YAML
+            json.dump([{"model_id": "local", "model_name": self.model, "api_base": self.url, "supports_schema": True, "supports_tools": True}], f)
+        command = [os.path.join(os.path.dirname(sys.executable), "llm"), "-m", "local", "--key", "none", *args]
+        done = subprocess.run(command, env={**os.environ, "LLM_USER_PATH": home}, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=600)
+        check(done.returncode == 0, done.stdout, done.stderr)
+        return done.stdout.strip(), done.stderr
+
+    def home(self):
+        return tempfile.TemporaryDirectory()
+
+    def first(self):
+        return self.ask("--no-stream", "-u", QUESTION)
+
+    def second(self):
+        self.first()
+        return self.ask("-c", "And of Italy?")[0]
+
+    def text(self):
+        return self.first()[0]
+
+    def stream(self):
+        return self.ask(QUESTION)[0]
+
+    def tools(self):
+        return [("llm_version", {}) for line in self.ask("-T", "llm_version", "--td", "Which version of llm is this?")[1].splitlines() if "llm_version" in line]
+
+    def structured(self):
+        return json.loads(self.ask("--schema", json.dumps(Weather.model_json_schema()), REPORT)[0])
+
+    def second_turn(self):
+        return self.second()
+
+    def third_turn(self):
+        self.second()
+        return self.ask("-c", "And of Spain?")[0]
+
+    def usage(self):
+        import re
+        return [(int(a.replace(",", "")), int(b.replace(",", "")), None) for a, b in re.findall(r"([\d,]+) input, ([\d,]+) output", self.first()[1])]
 
 
-def main():
-    args = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    args.add_argument("--url", default="http://127.0.0.1:8080")
-    args.add_argument("--model", default="demo")
-    args.add_argument("clients", nargs="*")
-    args = args.parse_args()
-    for name in args.clients or CLIENTS:
-        print(json.dumps(run(name, args.url.rstrip("/") + "/v1", args.model)), flush=True)
+class LMEval(Client):
+    name = "lm-eval"
+
+    def text(self):
+        from lm_eval.api.instance import Instance
+        from lm_eval.models.openai_completions import LocalChatCompletion, LocalCompletionsAPI
+
+        def instance(kind, *args):
+            return Instance(request_type=kind, doc={}, arguments=args, idx=0)
+        options = {"until": ["\n\n"], "max_gen_toks": 24}
+        chat = LocalChatCompletion(base_url=self.url + "/chat/completions", model=self.model)
+        said = chat.generate_until([instance("generate_until", [{"role": "user", "content": QUESTION}], options)], disable_tqdm=True)
+        check(isinstance(said[0], str), said)
+        plain = LocalCompletionsAPI(base_url=self.url + "/completions", model=self.model, tokenizer_backend="remote")
+        written = plain.generate_until([instance("generate_until", "The capital of France is", options)], disable_tqdm=True)
+        (score, greedy), = plain.loglikelihood([instance("loglikelihood", "The capital of France is", " Paris")], disable_tqdm=True)
+        check(isinstance(written[0], str) and score < 0 and greedy in (True, False), written, score, greedy)
+        return said[0] or "none, and log-likelihoods"
 
 
 if __name__ == "__main__":

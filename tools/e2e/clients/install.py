@@ -3,7 +3,7 @@
     python3 tools/e2e/clients/install.py DIR
     cd tools/e2e && go test . -run TestClients -clients DIR
 
-Needs pip, npm and a network. What is there already is not installed again. Exits with
+With "more" after DIR it also installs those that need -client-results. Needs pip, npm and a network. What is there already is not installed again. Exits with
 75 if a registry can't be reached.
 """
 
@@ -38,19 +38,23 @@ def once(into, pins, install):
 
 
 def main():
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3) or sys.argv[2:] not in ([], ["more"]):
         sys.exit(__doc__)
     out = pathlib.Path(sys.argv[1]).resolve()
-    py, js = out / "py", out / "js"
+    js = out / "js"
 
-    def python():
-        venv.create(py, with_pip=True)
-        run(py / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", HERE / "requirements.txt")
+    def python(into, pins):
+        def install():
+            venv.create(into, with_pip=True)
+            run(into / "bin/python", "-m", "pip", "install", "-q", "--no-deps", "-r", pins)
+        once(into, pins, install)
 
     def javascript():
         shutil.copy(HERE / "package.json", js)
         run("npm", "install", "--silent", "--ignore-scripts", "--no-audit", "--no-fund", cwd=js)
-    once(py, HERE / "requirements.txt", python)
+    python(out / "py", HERE / "requirements.txt")
+    if sys.argv[2:]:
+        python(out / "more", HERE / "more.txt")
     once(js, HERE / "package.json", javascript)
 
 
