@@ -40,6 +40,12 @@ var roster = []struct {
 	{client: "openai", language: "JavaScript"},
 	{client: "ai", language: "JavaScript"},
 	{client: "openai-go", language: "Go"},
+	{client: "langgraph", language: "Python", more: true},
+	{client: "llama-index", language: "Python", more: true},
+	{client: "smolagents", language: "Python", more: true},
+	{client: "dspy", language: "Python", more: true},
+	{client: "guidance", language: "Python", more: true},
+	{client: "mirascope", language: "Python", more: true},
 }
 
 // clientModels are the models that the clients run on. A real model is a file in the directory that
@@ -224,6 +230,9 @@ func (b *book) run(t *testing.T, name, dir string) {
 	}
 	python("clients.py", "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
+	if b.path != "" {
+		python("more.py", "more")
+	}
 	for _, r := range openaiGo(t, w.url, served, tries == "3", skip) {
 		take(r)
 	}
