@@ -213,7 +213,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 		}
 	}
 	p := launch(t, http.DefaultClient, []string{"serve"}, flags)
-	w := p.wire(clientModels[i].file != "")
+	w := newWire(t, p.url, clientModels[i].file != "")
 	take := func(r clientResult) {
 		r.Model = name
 		if errors := w.errors(slug(r.Client, r.Language), r.Case); errors != "" {

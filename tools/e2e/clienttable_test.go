@@ -3,6 +3,7 @@ package e2e
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -124,4 +125,59 @@ func cutTable(t *testing.T, doc, mark string) (head, table, tail string) {
 		t.Fatalf("%s has no place for a table: %q to %q", clientsPage, mark, tableEnd)
 	}
 	return head + mark, table, tableEnd + tail
+}
+
+// TestClientTables writes results to a file, reads them as the next run does, and sums them up.
+func TestClientTables(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "results")
+	b := openBook(t, path)
+	for _, m := range clientModels {
+		for _, c := range roster {
+			for _, column := range columns {
+				r := clientResult{Model: m.name, Client: c.client, Language: c.language, Version: "1.0", Case: column, Cell: "yes", Valid: true, Sensible: m.name != "demo"}
+				switch {
+				case strings.Contains(c.without, column):
+					r.Cell = "–"
+				case c.client == "llm" && column == "tools":
+					r.Cell, r.Sensible = "offered", false
+				case m.name == "smollm2" && c.client == "ai" && column == "usage":
+					r.Cell, r.Valid, r.Sensible = "fault", false, false
+				}
+				b.add(t, r)
+			}
+		}
+	}
+	last := b.results[len(b.results)-1]
+	if err := os.WriteFile(path+"2", cutOff(t, path, 20), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b = openBook(t, path+"2")
+	want := last.Model + "/" + slug(last.Client, last.Language) + "/" + last.Case
+	if missing := b.missing(); len(missing) != 1 || missing[0] != want {
+		t.Errorf("missing %v, want %v", missing, want)
+	}
+	b.add(t, last)
+	if missing := openBook(t, path+"2").missing(); len(missing) != 0 {
+		t.Errorf("missing %v", missing)
+	}
+	for _, line := range []string{"| lm-eval (Python) | 1.0 | yes | – | – | – | – | – | – |", "| llm (Python) | 1.0 | yes | yes | offered | yes | yes | yes | yes |"} {
+		if !strings.Contains(b.features(), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, b.features())
+		}
+	}
+	for _, line := range []string{"| llm (Python) | 7 of 7 | 6 of 7; not sensible: tools | 6 of 7; not sensible: tools |", "| ai (JavaScript) | 7 of 7 | 6 of 7; fault: usage | 7 of 7 |", "| lm-eval (Python) | 1 of 1 | 1 of 1 | 1 of 1 |"} {
+		if !strings.Contains(b.byModel(), line+"\n") {
+			t.Errorf("no line %q in\n%s", line, b.byModel())
+		}
+	}
+}
+
+// cutOff returns a file without its last n bytes.
+func cutOff(t *testing.T, path string, n int) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text[:len(text)-n]
 }

@@ -15,7 +15,7 @@ import (
 var (
 	binaryFlag   = flag.String("coppice", "", "program to test; default: the parent module's, built now")
 	clientsFlag  = flag.String("clients", os.Getenv("COPPICE_CLIENTS"), "directory where clients/install.py has put clients, to run them; default $COPPICE_CLIENTS")
-	updateFlag   = flag.Bool("update", false, "rewrite the table of docs/clients.md")
+	updateFlag   = flag.Bool("update", false, "rewrite the tables of docs/clients.md, from -client-results")
 	picturesFlag = flag.String("pictures", "", "existing directory for pictures of the pages (PNG): light and dark, wide and narrow")
 )
 
