@@ -22,7 +22,7 @@ type calling struct {
 func newCalling(cfg *Config) calling {
 	c := calling{form: cfg.CallForm}
 	if cfg.Template != nil {
-		c.choose(cfg.Template)
+		c.choose(cfg.Template, cfg.ToolsPrompt)
 	}
 	if c.form == nil {
 		c.form = toolcall.Hermes
@@ -37,17 +37,23 @@ func newCalling(cfg *Config) calling {
 	return c
 }
 
-// choose sets the form, if the configuration does not, and why.
-func (c *calling) choose(t *chat.Template) {
-	written, writes := formOf(t)
+// choose sets the form, if the configuration does not, and why. A template may leave out calls that
+// the server then writes itself.
+func (c *calling) choose(t *chat.Template, mode chat.ToolsPrompt) {
+	written, unknown := formOf(t, chat.TemplateTools)
+	why := "as the chat template writes them"
+	if written == nil && !unknown && mode != chat.TemplateTools {
+		written, unknown = formOf(t, mode)
+		why = "as the server writes them for the chat template"
+	}
 	switch {
 	case c.form != nil && written != nil && written != c.form:
-		c.why = "as configured; the chat template writes " + written.Name
+		c.why = "as configured; conversations have " + written.Name
 	case c.form != nil:
 		c.why = "as configured"
 	case written != nil:
-		c.form, c.why = written, "as the chat template writes them"
-	case writes:
+		c.form, c.why = written, why
+	case unknown:
 		c.why = "since the form in the chat template is unknown"
 	default:
 		c.why = "since the chat template shows no form"
@@ -64,25 +70,26 @@ func (s *Server) ToolCalls() string {
 	return c.form.Name + ", " + c.why
 }
 
-// formOf returns the form of the calls that t writes, nil if it is not known. writes reports whether
-// t writes calls at all. It tries several conversations, because templates refuse different ones:
-// some take arguments as an object and others as text, and some want a result after each call.
-func formOf(t *chat.Template) (form *toolcall.Form, writes bool) {
+// formOf returns the form of the calls in conversations that t renders, nil if it is not known. unknown
+// reports that there are calls in another form. It tries several conversations, because templates refuse
+// different ones: some take arguments as an object and others as text, and some want a result after
+// each call.
+func formOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unknown bool) {
 	object := toolcall.ProbeArguments
 	text, _ := json.Marshal(object)
 	for _, arguments := range []string{object, string(text)} {
 		for _, result := range []bool{true, false} {
-			rendered, err := t.Render(probe(arguments, result), probeOptions())
+			rendered, err := t.Render(probe(arguments, result), probeOptions(mode))
 			if err != nil {
 				continue
 			}
 			if form = toolcall.FormOf(rendered); form != nil {
-				return form, true
+				return form, false
 			}
-			writes = writes || strings.Contains(rendered, toolcall.ProbeName)
+			unknown = unknown || strings.Contains(rendered, toolcall.ProbeName)
 		}
 	}
-	return nil, writes
+	return nil, unknown
 }
 
 // probeID has nine letters and digits, as Mistral's templates demand.
@@ -96,9 +103,10 @@ var errProbe = errors.New("server: the chat template needs too much for a short 
 
 // probeOptions returns options that offer a tool, since some templates write calls only then. The
 // tool is not the one that is called: a list of tools may look like a call.
-func probeOptions() chat.Options {
+func probeOptions(mode chat.ToolsPrompt) chat.Options {
 	left := probeBytes
 	return chat.Options{
+		ToolsPrompt:         mode,
 		AddGenerationPrompt: true,
 		Now:                 time.Unix(0, 0),
 		Tools:               []json.RawMessage{json.RawMessage(listedTool)},

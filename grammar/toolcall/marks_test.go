@@ -14,7 +14,7 @@ func TestMarks(t *testing.T) {
 		"<tool_call>", "<|start|>", "<|channel|>", "<|call|>", "<｜tool▁sep｜>", "<｜User｜>", "<|tool_call_start|>"}
 	for name, want := range map[string][]string{
 		"hermes": {"<tool_call>"}, "mistral": {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}, "mistral_args": {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"},
-		"llama3_json": {"<|python_tag|>"}, "pythonic": {"<|python_tag|>", "<|tool_call_start|>"}, "functionary_v3.1": {"<|python_tag|>"},
+		"llama3_json": {"<|python_tag|>"}, "pythonic": {"<|python_tag|>", "<|tool_call_start|>"}, "functionary_v3.1": nil,
 		"functionary_v3.2": nil, "deepseek_v3": {"<｜tool▁sep｜>"}, "deepseek_v31": {"<｜tool▁sep｜>"}, "openai": {"<|start|>", "<|channel|>", "<|call|>"},
 	} {
 		if got := FormByName(name).Marks(control); !slices.Equal(got, want) {
