@@ -1,10 +1,12 @@
 package server
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -23,6 +25,7 @@ type callForm struct {
 	control  []string // control tokens in some vocabularies
 	before   string   // content of one and two
 	one, two string   // outputs with one and with two calls; "": the form has no second call
+	held     string   // like one, as the grammar of the form has it; "": so is one
 	text     string   // an output that calls nothing, with marks
 	content  string   // its content, if that is not text
 }
@@ -53,11 +56,20 @@ func (f *callForm) test(t *testing.T) {
 		return len(all)
 	}
 	const one, two = `weather {"city":"Paris"}`, `weather {"city":"Paris"},clock {}`
-	b.called(f.one, `"tool_choice":"auto"`, f.before, one, "tool_calls", say(f.one))
+	say(cmp.Or(f.held, f.one))
+	if a := b.merge(callAsk(`"stream":true`)); len(a.calls) != 1 || a.calls[0].Function.Name != "weather" || f.held == "" && a.content != f.before || a.finish != "tool_calls" {
+		t.Errorf("held to the form: %+v", a)
+	}
+	var all []string
+	for token := range b.tok.VocabSize() {
+		all = append(all, strconv.Itoa(token))
+	}
+	free := `"allowed_token_ids":[` + strings.Join(all, ",") + `]` // such a request is not held to the form
+	b.called(f.one, free, f.before, one, "tool_calls", say(f.one))
 	if f.two != "" {
 		n := say(f.two)
-		b.called(f.two, `"tool_choice":"auto"`, f.before, two, "tool_calls", n)
-		b.called(f.two, `"parallel_tool_calls":false`, f.before, one, "tool_calls", n)
+		b.called(f.two, free, f.before, two, "tool_calls", n)
+		b.called(f.two, free+`,"parallel_tool_calls":false`, f.before, one, "tool_calls", n)
 	}
 	content := f.content
 	if content == "" {
@@ -66,7 +78,7 @@ func (f *callForm) test(t *testing.T) {
 			content = strings.ReplaceAll(content, token, "")
 		}
 	}
-	b.called(f.text, `"tool_choice":"auto"`, content, "", "stop", say(f.text))
+	b.called(f.text, free, content, "", "stop", say(f.text))
 	say(f.one)
 	for _, stream := range []string{"", `,"stream":true`} {
 		a := b.merge(callAsk(`"tool_choice":"none"` + stream))
@@ -75,7 +87,7 @@ func (f *callForm) test(t *testing.T) {
 		}
 	}
 	cut := len(b.tok.Encode(nil, f.one[:strings.Index(f.one, "Paris")+2]))
-	b.called(f.one, fmt.Sprintf(`"max_tokens":%d`, cut), f.before, `weather {"city":"Pa`, "length", cut)
+	b.called(f.one, free+fmt.Sprintf(`,"max_tokens":%d`, cut), f.before, `weather {"city":"Pa`, "length", cut)
 }
 
 // callAsk returns a request with two tools that follows a call and its result.
@@ -188,11 +200,13 @@ var callForms = []callForm{{
 	form: "llama3_json", template: `{"name": "` + itsName + `", "parameters": ` + itsArguments + `}`, control: []string{"<|python_tag|>"},
 	one:  `<|python_tag|>{"name": "weather", "parameters": ` + paris + `}`,
 	two:  `{"name": "weather", "parameters": ` + paris + `}; {"name": "clock", "parameters": {}}`,
+	held: `{"name": "weather", "parameters": ` + paris + `}`,
 	text: "<|python_tag|>print(1)",
 }, {
 	form: "pythonic", template: `[` + itsName + `({% for k, v in c.function.arguments.items() %}{{ k }}="{{ v }}"{% endfor %})]`, control: []string{"<|tool_call_start|>", "<|tool_call_end|>"}, before: "So:",
 	one:  `So:<|tool_call_start|>[weather(city="Paris")]<|tool_call_end|>`,
 	two:  `So:<|tool_call_start|>[weather(city='Paris'), clock()]<|tool_call_end|>`,
+	held: `{"name": "weather", "arguments": ` + paris + `}`,
 	text: "A <|tool_call_start|>b is text.",
 }}
 
