@@ -154,7 +154,7 @@ func TestDecodeLimits(t *testing.T) {
 		asChat  bool
 		message string
 	}{
-		{"depth", deep(MaxDepth - 1), deep(MaxDepth), "", false, "the body nests arrays and objects over 64 deep"},
+		{"depth", deep(maxDepth - 1), deep(maxDepth), "", false, "the body nests arrays and objects over 64 deep"},
 		{"fields", chat + `"chat_template_kwargs":{` + names(maxFields) + "}}", chat + `"chat_template_kwargs":{` + names(maxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
 		{"stops", `{"prompt":"x","stop":[` + list(maxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(maxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
 		{"prompts", `{"prompt":[` + list(maxPrompts, `"a"`) + "]}", `{"prompt":[` + list(maxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},

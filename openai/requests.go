@@ -111,9 +111,6 @@ type Chat struct {
 	ContinueFinal bool
 
 	Calls Calls
-	// Held says that Format holds the calls of an output to their form, wherever they begin. It is
-	// implied by ForcedCalls.
-	Held bool
 	// ToolNames are the names of the tools that an output may call.
 	ToolNames []string
 }

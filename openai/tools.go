@@ -127,7 +127,6 @@ func (r *reading) checkTools() {
 	case format.JSONSchema != "" && r.From.Format == "response_format":
 		r.hold(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(format.JSONSchema)})
 	case format == (Format{}) && len(r.AllowedTokens) == 0: // a call might need other tokens
-		c.Held = true
 		r.hold(callFormat{Auto: true, Tools: tools, Most: most})
 	}
 	if c.Calls == AnyCalls && most == 1 {

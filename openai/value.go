@@ -11,7 +11,7 @@ import (
 
 // Limits of a body besides its size, which the HTTP side bounds.
 const (
-	MaxDepth  = 64   // nesting of arrays and objects
+	maxDepth  = 64   // nesting of arrays and objects
 	maxFields = 1024 // members of an object; objects in a schema are not counted
 )
 
@@ -39,7 +39,7 @@ func parse(body []byte) value {
 // parseObject is parse for a caller that goes on after a fault.
 func parseObject(body []byte) (value, *Error) {
 	if !shallow(body) {
-		return value{}, invalid("", "invalid_json", "the body nests arrays and objects over %d deep", MaxDepth)
+		return value{}, invalid("", "invalid_json", "the body nests arrays and objects over %d deep", maxDepth)
 	}
 	if !json.Valid(body) {
 		var raw json.RawMessage
@@ -57,13 +57,13 @@ func parseObject(body []byte) (value, *Error) {
 	return v, nil
 }
 
-// shallow reports whether body is nested at most MaxDepth deep. The body need not be valid JSON.
+// shallow reports whether body is nested at most maxDepth deep. The body need not be valid JSON.
 func shallow(body []byte) bool {
 	depth := 0
 	for i := 0; i < len(body); i++ {
 		switch body[i] {
 		case '{', '[':
-			if depth++; depth > MaxDepth {
+			if depth++; depth > maxDepth {
 				return false
 			}
 		case '}', ']':

@@ -70,8 +70,8 @@ func TestCallFormat(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if chat.Format.Calls != c.want || chat.Held != strings.Contains(c.want, "auto") {
-			t.Errorf("%s: %s, held %v; want %s", c.more, chat.Format.Calls, chat.Held, c.want)
+		if chat.Format.Calls != c.want {
+			t.Errorf("%s: %s, want %s", c.more, chat.Format.Calls, c.want)
 		}
 		if chat.Format.Open(); chat.Format.Calls != c.opened {
 			t.Errorf("%s: opened %s, want %s", c.more, chat.Format.Calls, c.opened)

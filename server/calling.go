@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -28,7 +29,7 @@ func newCalling(cfg *Config) calling {
 		c.form = toolcall.Hermes
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		c.marks = c.form.Marks(tok.ControlTokens())
+		c.marks = parse.Marks(c.form, tok.ControlTokens())
 		for _, m := range c.marks {
 			token, _ := tok.AddedToken(m)
 			c.tokens = append(c.tokens, token)
@@ -75,7 +76,7 @@ func (s *Server) ToolCalls() string {
 // different ones: some take arguments as an object and others as text, and some want a result after
 // each call.
 func formOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unknown bool) {
-	object := toolcall.ProbeArguments
+	object := parse.ProbeArguments
 	text, _ := json.Marshal(object)
 	for _, arguments := range []string{object, string(text)} {
 		for _, result := range []bool{true, false} {
@@ -83,10 +84,10 @@ func formOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unkno
 			if err != nil {
 				continue
 			}
-			if form = toolcall.FormOf(rendered); form != nil {
+			if form = parse.FormOf(rendered); form != nil {
 				return form, false
 			}
-			unknown = unknown || strings.Contains(rendered, toolcall.ProbeName)
+			unknown = unknown || strings.Contains(rendered, parse.ProbeName)
 		}
 	}
 	return nil, unknown
@@ -124,13 +125,13 @@ const listedTool = `{"type":"function","function":{"name":"listed_tool","descrip
 
 // probe returns a conversation with a call. arguments are a JSON object, or its text as a JSON string.
 func probe(arguments string, result bool) []chat.Message {
-	call := `[{"id":"` + probeID + `","type":"function","function":{"name":"` + toolcall.ProbeName + `","arguments":` + arguments + `}}]`
+	call := `[{"id":"` + probeID + `","type":"function","function":{"name":"` + parse.ProbeName + `","arguments":` + arguments + `}}]`
 	all := []chat.Message{
 		{Role: "user", Content: "Probe."},
 		{Role: "assistant", Extra: map[string]json.RawMessage{"tool_calls": json.RawMessage(call)}},
 	}
 	if result {
-		all = append(all, chat.Message{Role: "tool", Name: toolcall.ProbeName, ToolCallID: probeID, Content: "Done."})
+		all = append(all, chat.Message{Role: "tool", Name: parse.ProbeName, ToolCallID: probeID, Content: "Done."})
 	}
 	return all
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
@@ -58,7 +58,7 @@ func (c *call) chatCompletions() error {
 	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
 	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
 	if c.s.policies.thinks {
-		out.SetReasoning(toolcall.OpensThinking(req.Prompt))
+		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
 	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
 }
@@ -84,12 +84,12 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 	if text, err = ask.CutFinal(text); err != nil {
 		return coppice.Request{}, err
 	}
-	if c.s.policies.thinks && toolcall.OpensThinking(text) {
+	if c.s.policies.thinks && parse.OpensThinking(text) {
 		ask.Format.Open()
 	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain = text, true, plain
-	if calling := &c.s.policies.calling; ask.Calls != openai.NoCalls || calling.form.Frames() {
+	if calling := &c.s.policies.calling; ask.Calls != openai.NoCalls || parse.Frames(calling.form) {
 		req.SpecialText = calling.tokens
 	}
 	return req, nil

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/grammar/toolcall"
+	toolparse "github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -225,13 +226,13 @@ func autoCalls(f *toolcall.Form, beginning, text string) ([][2]string, bool) {
 	if at := strings.LastIndex(beginning, f.Mark); f.Mark != "" && f.Name != "functionary_v3.2" && at >= 0 {
 		calls, ok := callsIn(f, text[at:], false)
 		if f == toolcall.Hermes { // the parser says the same
-			p := toolcall.NewParser(toolcall.Options{Form: f, Tools: []string{"one", "one_more", "two"}, Reasoning: true})
+			p := toolparse.NewParser(toolparse.Options{Form: f, Tools: []string{"one", "one_more", "two"}, Reasoning: true})
 			var read [][2]string
 			for _, e := range p.Next(text, true) {
 				switch e.Kind {
-				case toolcall.Call:
+				case toolparse.Call:
 					read = append(read, [2]string{e.Text})
-				case toolcall.Arguments:
+				case toolparse.Arguments:
 					read[len(read)-1][1] += e.Text
 				}
 			}

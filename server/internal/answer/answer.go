@@ -37,7 +37,7 @@ type Answer struct {
 	prompts []promptState
 
 	calls             openai.Calls   // whether and how the text of a chat may contain tool calls
-	held              bool           // see openai.Chat.Held
+	held              bool           // a grammar holds the calls to their form
 	greedy            bool           // at temperature 0, where an output ends at a repeated call
 	tools             []string       // names of the tools
 	form              *toolcall.Form // see SetForm
@@ -61,7 +61,7 @@ func Completion(c *openai.Completion, h Head, tok *tokenizer.Tokenizer) *Answer 
 func Chat(c *openai.Chat, h Head, tok *tokenizer.Tokenizer) *Answer {
 	return &Answer{
 		params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]promptState, 1),
-		calls: c.Calls, held: c.Held, greedy: c.Sampling.Temperature == 0, tools: c.ToolNames, form: toolcall.Hermes,
+		calls: c.Calls, held: c.Format.Calls != "", greedy: c.Sampling.Temperature == 0, tools: c.ToolNames, form: toolcall.Hermes,
 	}
 }
 

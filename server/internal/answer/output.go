@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
@@ -20,17 +21,17 @@ type toolCall struct {
 	arguments []byte
 }
 
-// parse splits a complete text.
-func parse(p *parser, text string) (m message) {
+// split splits a complete text.
+func split(p *parser, text string) (m message) {
 	for _, e := range p.next(text, true) {
 		switch e.Kind {
-		case toolcall.Text:
+		case parse.Text:
 			m.content = append(m.content, e.Text...)
-		case toolcall.Thought:
+		case parse.Thought:
 			m.reasoning = append(m.reasoning, e.Text...)
-		case toolcall.Call:
+		case parse.Call:
 			m.calls = append(m.calls, toolCall{name: e.Text})
-		case toolcall.Arguments:
+		case parse.Arguments:
 			last := &m.calls[len(m.calls)-1]
 			last.arguments = append(last.arguments, e.Text...)
 		}

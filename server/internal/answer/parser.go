@@ -3,33 +3,33 @@ package answer
 import (
 	"strings"
 
-	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/openai"
 )
 
 // parser separates an output into the fields of a chat message. A nil parser has made no calls.
 type parser struct {
-	of     *toolcall.Parser
+	of     *parse.Parser
 	called bool // calls count as such; else what they say is text
 	clean  cleaner
 	// repeats ends the output at a repeated call; nil: calls may repeat.
 	repeats *repeats
-	events  []toolcall.Event
+	events  []parse.Event
 }
 
 // newParser returns nil if the whole text is content.
 func (a *Answer) newParser() *parser {
 	called := a.calls != openai.NoCalls
-	if !called && !a.reasoning && !a.form.Frames() {
+	if !called && !a.reasoning && !parse.Frames(a.form) {
 		return nil
 	}
-	o := toolcall.Options{
+	o := parse.Options{
 		Tools: a.tools, Exact: a.calls == openai.ForcedCalls || a.held, One: a.calls == openai.OneCall, Reasoning: a.reasoning, Opened: a.opened,
 	}
-	if called || a.form.Frames() {
+	if called || parse.Frames(a.form) {
 		o.Form = a.form
 	}
-	p := &parser{of: toolcall.NewParser(o), called: called, clean: cleaner{marks: a.marks}}
+	p := &parser{of: parse.NewParser(o), called: called, clean: cleaner{marks: a.marks}}
 	if called && a.greedy {
 		p.repeats = &repeats{}
 	}
@@ -38,7 +38,7 @@ func (a *Answer) newParser() *parser {
 
 // next returns the events of text, the next piece of the output. last says that the output has
 // ended. The slice is valid until the next call.
-func (p *parser) next(text string, last bool) []toolcall.Event {
+func (p *parser) next(text string, last bool) []parse.Event {
 	all := p.cleaned(p.of.Next(text, last), last)
 	if p.repeats != nil {
 		return p.repeats.next(all, last)
@@ -47,7 +47,7 @@ func (p *parser) next(text string, last bool) []toolcall.Event {
 }
 
 // cleaned returns the events without marks, and without calls where they don't count.
-func (p *parser) cleaned(all []toolcall.Event, last bool) []toolcall.Event {
+func (p *parser) cleaned(all []parse.Event, last bool) []parse.Event {
 	if p.called && len(p.clean.marks) == 0 {
 		return all
 	}
@@ -55,10 +55,10 @@ func (p *parser) cleaned(all []toolcall.Event, last bool) []toolcall.Event {
 	for _, e := range all {
 		if !p.called {
 			switch e.Kind {
-			case toolcall.Call:
+			case parse.Call:
 				continue
-			case toolcall.Arguments:
-				e.Kind = toolcall.Text
+			case parse.Arguments:
+				e.Kind = parse.Text
 			}
 		}
 		p.events = p.clean.next(p.events, e)
@@ -81,18 +81,18 @@ func (p *parser) calls() int {
 // they are no text: one that belongs to no call is dropped as other control tokens are.
 type cleaner struct {
 	marks []string
-	held  toolcall.Event // the end of the text so far, which may begin a mark
+	held  parse.Event // the end of the text so far, which may begin a mark
 }
 
 // next appends e without marks to dst. It delays text that may begin a mark.
-func (c *cleaner) next(dst []toolcall.Event, e toolcall.Event) []toolcall.Event {
+func (c *cleaner) next(dst []parse.Event, e parse.Event) []parse.Event {
 	if len(c.marks) == 0 {
 		return append(dst, e)
 	}
 	if e.Kind != c.held.Kind {
 		dst = c.flush(dst)
 	}
-	if e.Kind != toolcall.Text && e.Kind != toolcall.Thought {
+	if e.Kind != parse.Text && e.Kind != parse.Thought {
 		return append(dst, e)
 	}
 	text := c.held.Text + e.Text
@@ -107,9 +107,9 @@ func (c *cleaner) next(dst []toolcall.Event, e toolcall.Event) []toolcall.Event 
 		}
 		text = text[n:]
 	}
-	c.held = toolcall.Event{Kind: e.Kind, Text: text}
+	c.held = parse.Event{Kind: e.Kind, Text: text}
 	if len(said) > 0 {
-		dst = append(dst, toolcall.Event{Kind: e.Kind, Text: string(said)})
+		dst = append(dst, parse.Event{Kind: e.Kind, Text: string(said)})
 	}
 	return dst
 }
@@ -127,7 +127,7 @@ func (c *cleaner) at(text string) (n int, part bool) {
 }
 
 // flush appends the delayed text to dst.
-func (c *cleaner) flush(dst []toolcall.Event) []toolcall.Event {
+func (c *cleaner) flush(dst []parse.Event) []parse.Event {
 	if c.held.Text != "" {
 		dst = append(dst, c.held)
 		c.held.Text = ""

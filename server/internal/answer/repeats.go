@@ -4,7 +4,7 @@ import (
 	"bytes"
 
 	coppice "github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 )
 
 // repeats ends an output at a call that equals the call before it, byte by byte. At temperature 0 a model that
@@ -17,14 +17,14 @@ type repeats struct {
 	held   toolCall // a call that equals last so far
 	holds  bool     // held is set
 	ended  bool     // a call was repeated
-	events []toolcall.Event
+	events []parse.Event
 }
 
 // next returns the events that the client gets. last says that the output has ended. The slice is valid until the next call.
-func (r *repeats) next(events []toolcall.Event, last bool) []toolcall.Event {
+func (r *repeats) next(events []parse.Event, last bool) []parse.Event {
 	r.events = r.events[:0]
 	for _, e := range events {
-		if r.holds && e.Kind != toolcall.Arguments {
+		if r.holds && e.Kind != parse.Arguments {
 			r.settle()
 		}
 		switch {
@@ -36,12 +36,12 @@ func (r *repeats) next(events []toolcall.Event, last bool) []toolcall.Event {
 				r.settle()
 			}
 			continue
-		case e.Kind == toolcall.Call && r.calls > 0 && e.Text == r.last.name:
+		case e.Kind == parse.Call && r.calls > 0 && e.Text == r.last.name:
 			r.held, r.holds = toolCall{name: e.Text}, true
 			continue
-		case e.Kind == toolcall.Call:
+		case e.Kind == parse.Call:
 			r.last, r.calls = toolCall{name: e.Text}, r.calls+1
-		case e.Kind == toolcall.Arguments:
+		case e.Kind == parse.Arguments:
 			r.last.arguments = append(r.last.arguments, e.Text...)
 		}
 		r.events = append(r.events, e)
@@ -59,9 +59,9 @@ func (r *repeats) settle() {
 		return
 	}
 	r.last, r.calls = r.held, r.calls+1
-	r.events = append(r.events, toolcall.Event{Kind: toolcall.Call, Text: r.held.name})
+	r.events = append(r.events, parse.Event{Kind: parse.Call, Text: r.held.name})
 	if len(r.held.arguments) > 0 {
-		r.events = append(r.events, toolcall.Event{Kind: toolcall.Arguments, Text: string(r.held.arguments)})
+		r.events = append(r.events, parse.Event{Kind: parse.Arguments, Text: string(r.held.arguments)})
 	}
 }
 

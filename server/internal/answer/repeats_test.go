@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/openai"
 )
 
@@ -32,13 +33,13 @@ func TestRepeats(t *testing.T) {
 			o := (&Answer{calls: openai.AnyCalls, greedy: true, form: toolcall.Hermes}).newParser()
 			var got strings.Builder
 			open := false
-			give := func(events []toolcall.Event) {
+			give := func(events []parse.Event) {
 				for _, e := range events {
-					if open && e.Kind != toolcall.Arguments {
+					if open && e.Kind != parse.Arguments {
 						got.WriteString("]")
 						open = false
 					}
-					if e.Kind == toolcall.Call {
+					if e.Kind == parse.Call {
 						got.WriteString("[")
 						open = true
 					}

@@ -114,7 +114,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	if out == nil {
 		dst = jsontext.AppendString(dst, string(c.text))
 	} else {
-		dst = r.message(dst, index, parse(out, string(c.text)))
+		dst = r.message(dst, index, split(out, string(c.text)))
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
 	dst = r.appendFinish(append(dst, ','), out.stopped(c.ending), out.calls() > 0)

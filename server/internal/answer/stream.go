@@ -2,7 +2,7 @@ package answer
 
 import (
 	coppice "github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -157,16 +157,16 @@ func (s *Stream) events(dst []byte, index int, c *streamed, p *coppice.Piece) []
 	for _, e := range all {
 		dst = append(s.begin(dst, index), `,"delta":{`...)
 		switch e.Kind {
-		case toolcall.Text:
+		case parse.Text:
 			dst = jsontext.AppendString(append(dst, `"content":`...), e.Text)
-		case toolcall.Thought:
+		case parse.Thought:
 			dst = jsontext.AppendString(append(dst, `"reasoning_content":`...), e.Text)
-		case toolcall.Call:
+		case parse.Call:
 			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call)
 			dst = s.appendCall(append(dst, ','), index, c.call, e.Text)
 			dst = append(dst, `""}}]`...)
 			c.call++
-		case toolcall.Arguments:
+		case parse.Arguments:
 			dst = jsontext.AppendInt(append(dst, `"tool_calls":[{"index":`...), c.call-1)
 			dst = jsontext.AppendString(append(dst, `,"function":{"arguments":`...), e.Text)
 			dst = append(dst, `}}]`...)

@@ -1,4 +1,4 @@
-package toolcall
+package parse
 
 import (
 	"fmt"
@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // TestMarks: the marks of a form that are control tokens are found, and no other control token.
@@ -17,22 +19,22 @@ func TestMarks(t *testing.T) {
 		"llama3_json": {"<|python_tag|>"}, "pythonic": {"<|python_tag|>", "<|tool_call_start|>"}, "functionary_v3.1": nil,
 		"functionary_v3.2": nil, "deepseek_v3": {"<｜tool▁sep｜>"}, "deepseek_v31": {"<｜tool▁sep｜>"}, "openai": {"<|start|>", "<|channel|>", "<|call|>"},
 	} {
-		if got := FormByName(name).Marks(control); !slices.Equal(got, want) {
+		if got := Marks(toolcall.FormByName(name), control); !slices.Equal(got, want) {
 			t.Errorf("%s: %q, want %q", name, got, want)
 		}
 	}
-	if got := Hermes.Marks(nil); got != nil {
+	if got := Marks(toolcall.Hermes, nil); got != nil {
 		t.Errorf("a vocabulary without control tokens has marks %q", got)
 	}
 }
 
 // TestDocumented: the table in docs/grammar.md has all forms.
 func TestDocumented(t *testing.T) {
-	text, err := os.ReadFile("../../docs/grammar.md")
+	text, err := os.ReadFile("../../../docs/grammar.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, f := range Forms() {
+	for _, f := range toolcall.Forms() {
 		if row := fmt.Sprintf("\n| `%s` | ", f.Name); !strings.Contains(string(text), row) {
 			t.Errorf("no row for %s", f.Name)
 		}

@@ -1,6 +1,10 @@
-package toolcall
+package parse
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
+)
 
 // thinking separates reasoning from the text of an output, which arrives in pieces of any size.
 // The reasoning is the text between <think> and </think> at the beginning of the output. White
@@ -15,9 +19,6 @@ type thinking struct {
 	held   string // delayed text
 }
 
-// OpenThinking and CloseThinking are the tags around the reasoning.
-const OpenThinking, CloseThinking = "<think>", "</think>"
-
 // next returns the reasoning and the content in text, the next piece of the output. last says that
 // the output has ended: next then returns all delayed text too.
 func (t *thinking) next(text string, last bool) (thought, rest string) {
@@ -30,9 +31,9 @@ func (t *thinking) next(text string, last bool) (thought, rest string) {
 		begin := trimSpaceLeft(text)
 		near := len(text)-len(begin) <= heldSpace
 		switch {
-		case near && strings.HasPrefix(begin, OpenThinking):
-			t.inside, text = true, begin[len(OpenThinking):]
-		case near && !last && strings.HasPrefix(OpenThinking, begin):
+		case near && strings.HasPrefix(begin, toolcall.OpenThinking):
+			t.inside, text = true, begin[len(toolcall.OpenThinking):]
+		case near && !last && strings.HasPrefix(toolcall.OpenThinking, begin):
 			t.held = text
 			return "", ""
 		default:
@@ -59,16 +60,16 @@ func (t *thinking) within(text string, last bool) (thought, rest string) {
 	if !t.begun {
 		text = trimSpaceLeft(text)
 	}
-	end := strings.Index(text, CloseThinking)
+	end := strings.Index(text, toolcall.CloseThinking)
 	if end >= 0 {
-		thought, rest = trimSpaceRight(text[:end]), text[end+len(CloseThinking):]
+		thought, rest = trimSpaceRight(text[:end]), text[end+len(toolcall.CloseThinking):]
 		t.inside, t.done, t.begun = false, true, false
 		return thought, rest
 	}
 	if last {
 		return trimSpaceRight(text), ""
 	}
-	keep := len(trimSpaceRight(text[:len(text)-begins(text, CloseThinking)]))
+	keep := len(trimSpaceRight(text[:len(text)-begins(text, toolcall.CloseThinking)]))
 	t.begun = t.begun || keep > 0
 	t.held = text[keep:]
 	return text[:keep], ""
@@ -96,5 +97,5 @@ func trimSpaceRight(s string) string {
 // OpensThinking reports whether a rendered conversation ends with the opening tag of the
 // model's reasoning.
 func OpensThinking(rendered string) bool {
-	return strings.HasSuffix(trimSpaceRight(rendered), OpenThinking)
+	return strings.HasSuffix(trimSpaceRight(rendered), toolcall.OpenThinking)
 }

@@ -1,4 +1,4 @@
-package toolcall
+package parse
 
 import (
 	"slices"
@@ -65,7 +65,7 @@ func (p *calls) fixed(c byte) (text string, ok bool) {
 
 // expected yields the texts that may stand here.
 func (p *calls) expected(yield func(string) bool) {
-	r, closes, texts := &p.form.reads, p.group.open, p.form.reads.before
+	r, closes, texts := p.reads, p.group.open, p.reads.before
 	switch p.at {
 	case inBetween:
 		closes, texts = nil, r.between
@@ -119,10 +119,10 @@ func (p *calls) opened(text string) {
 	if p.at != inLead || text == "" {
 		return
 	}
-	if i := slices.IndexFunc(p.form.reads.marks, func(m pair) bool { return m.open == text }); i >= 0 {
-		p.mark(p.form.reads.marks[i])
-	} else if i := slices.IndexFunc(p.form.reads.around, func(a pair) bool { return a.open == text }); i >= 0 {
-		p.group.open = append(p.group.open, p.form.reads.around[i].close)
+	if i := slices.IndexFunc(p.reads.marks, func(m pair) bool { return m.open == text }); i >= 0 {
+		p.mark(p.reads.marks[i])
+	} else if i := slices.IndexFunc(p.reads.around, func(a pair) bool { return a.open == text }); i >= 0 {
+		p.group.open = append(p.group.open, p.reads.around[i].close)
 	}
 }
 
@@ -137,7 +137,7 @@ func (p *calls) mark(m pair) {
 // after reads a byte before the text that closes a call.
 func (p *calls) after(c byte) bool {
 	text, ok := p.fixed(c)
-	if text != "" && text == p.form.reads.close {
+	if text != "" && text == p.reads.close {
 		p.group.open = p.group.open[:p.group.base]
 		return p.finish()
 	}

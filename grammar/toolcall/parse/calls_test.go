@@ -1,4 +1,4 @@
-package toolcall
+package parse
 
 import (
 	"flag"
@@ -6,25 +6,27 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata/calls.txt")
 
 // row is an output in a form.
 type row struct {
-	form *Form
+	form *toolcall.Form
 	text string
 }
 
 // readRows returns the outputs in testdata/calls.txt: valid, broken and cut calls of every form.
 // The tools are testTools.
 func readRows(t testing.TB) (rows []row) {
-	var form *Form
+	var form *toolcall.Form
 	for _, line := range strings.Split(readFile(t), "\n") {
 		name, ok := strings.CutPrefix(line, "# ")
 		switch {
 		case ok:
-			if form = FormByName(name); form == nil {
+			if form = toolcall.FormByName(name); form == nil {
 				t.Fatalf("there is no form %q", name)
 			}
 		case line != "" && line[0] != ' ' && form != nil:
@@ -50,7 +52,7 @@ func readFile(t testing.TB) string {
 // texts in quotes, reasoning in brackets and calls with their arguments, and, if it differs, what
 // a parser makes of it that gives arguments as they arrive.
 func TestCalls(t *testing.T) {
-	got, form := calledHead, (*Form)(nil)
+	got, form := calledHead, (*toolcall.Form)(nil)
 	for _, r := range readRows(t) {
 		if r.form != form {
 			form = r.form
@@ -80,7 +82,7 @@ func TestCalls(t *testing.T) {
 			t.Fatalf("line %d is\n%s, want\n%s", i+1, line, strings.Join(want[min(i, len(want)):min(i+1, len(want))], ""))
 		}
 	}
-	for _, f := range forms {
+	for _, f := range toolcall.Forms() {
 		if !strings.Contains(got, "# "+f.Name+"\n") {
 			t.Errorf("no outputs of form %s", f.Name)
 		}
@@ -102,7 +104,7 @@ func TestDepth(t *testing.T) {
 	} {
 		for _, deep := range []int{62, 63} {
 			text := around[0] + strings.Repeat("[", deep) + strings.Repeat("]", deep) + around[1]
-			p := NewParser(Options{Form: FormByName(form), Tools: testTools})
+			p := NewParser(Options{Form: toolcall.FormByName(form), Tools: testTools})
 			if split(p, text, nil); p.Calls() != 64-deep-1 {
 				t.Errorf("%s: %d calls, %d brackets deep", form, p.Calls(), deep+2)
 			}

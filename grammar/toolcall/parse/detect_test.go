@@ -1,14 +1,16 @@
-package toolcall
+package parse
 
 import (
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // TestFormOf: each form is found in a conversation with a call in it, whatever white space a
 // template puts there, and in no other.
 func TestFormOf(t *testing.T) {
-	for _, f := range Forms() {
+	for _, f := range toolcall.Forms() {
 		name := ProbeName
 		if !f.Bare {
 			name = `"` + name + `"`
@@ -27,7 +29,7 @@ func TestFormOf(t *testing.T) {
 				t.Errorf("%s: %q is of %+v", f.Name, text, got)
 			}
 		}
-		if FormByName(f.Name) != f {
+		if toolcall.FormByName(f.Name) != f {
 			t.Errorf("no form is called %s", f.Name)
 		}
 	}
@@ -36,7 +38,7 @@ func TestFormOf(t *testing.T) {
 			t.Errorf("%q is of form %s", text, f.Name)
 		}
 	}
-	if FormByName("none") != nil {
+	if toolcall.FormByName("none") != nil {
 		t.Error("there is a form none")
 	}
 }

@@ -1,4 +1,4 @@
-package toolcall
+package parse
 
 import (
 	"encoding/json"
@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // split returns the events of a text that arrives in pieces. cuts has the sizes of the pieces.
@@ -40,18 +42,18 @@ func join(all, more []Event) []Event {
 var testTools = []string{"f", "g", "weather"}
 
 // ways returns the ways to read an output in a form, nil for an output without calls.
-func ways(f *Form) (all []Options) {
+func ways(f *toolcall.Form) (all []Options) {
 	for _, o := range []Options{{Form: f, Tools: testTools}, {Form: f, One: true, Tools: testTools}, {Form: f, Exact: true, Tools: testTools}} {
 		all = append(all, o)
 	}
-	if f == nil || f == Hermes {
+	if f == nil || f == toolcall.Hermes {
 		all = append(all, Options{Form: f, Reasoning: true}, Options{Form: f, Exact: true, Reasoning: true, Opened: true, Tools: testTools})
 	}
 	return all
 }
 
-// everyForm returns all forms, and nil for outputs without calls.
-func everyForm() []*Form { return append([]*Form{nil}, forms...) }
+// everyForm returns all toolcall.Forms(), and nil for outputs without calls.
+func everyForm() []*toolcall.Form { return append([]*toolcall.Form{nil}, toolcall.Forms()...) }
 
 var reasoningTexts = []string{
 	"<think>\nhm\n</think>\n\nyes", " <think></think>no", "<thin", strings.Repeat(" ", 40) + "<think>a</think>",
@@ -60,13 +62,13 @@ var reasoningTexts = []string{
 }
 
 // texts returns the outputs of the tests in a form.
-func texts(t testing.TB, f *Form) (all []string) {
+func texts(t testing.TB, f *toolcall.Form) (all []string) {
 	for _, row := range readRows(t) {
-		if row.form == f || f == nil && row.form == Hermes {
+		if row.form == f || f == nil && row.form == toolcall.Hermes {
 			all = append(all, row.text)
 		}
 	}
-	if f == nil || f == Hermes {
+	if f == nil || f == toolcall.Hermes {
 		all = append(all, reasoningTexts...)
 	}
 	return all
@@ -82,7 +84,7 @@ func FuzzParser(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, form byte, text string, cuts []byte) {
-		for _, o := range ways(everyForm()[int(form)%(len(forms)+1)]) {
+		for _, o := range ways(everyForm()[int(form)%(len(toolcall.Forms())+1)]) {
 			whole := NewParser(o)
 			want := split(whole, text, nil)
 			if got := split(NewParser(o), text, cuts); !slices.Equal(got, want) {
@@ -97,7 +99,7 @@ func FuzzParser(f *testing.F) {
 					t.Errorf("%q: arguments %q are no object", text, e.Text)
 				}
 			}
-			drops := o.Form != nil && (o.Form.reads.channels || o.Form.reads.content != "")
+			drops := o.Form != nil && (readings[o.Form.Name].channels || readings[o.Form.Name].content != "")
 			if whole.Calls() == 0 && !o.Reasoning && !drops && said != text {
 				t.Errorf("%+v: %q calls nothing, and %q is left of it", o, text, said)
 			}
@@ -136,11 +138,11 @@ func TestEverySplit(t *testing.T) {
 }
 
 // marksOf returns the fixed texts of a form.
-func marksOf(f *Form) (all []string) {
+func marksOf(f *toolcall.Form) (all []string) {
 	if f == nil {
 		return []string{"<tool_call>"}
 	}
-	r := f.reads
+	r := readings[f.Name]
 	for _, m := range append(slices.Clone(r.marks), r.around...) {
 		all = append(all, m.open, m.close)
 	}
@@ -153,10 +155,10 @@ func marksOf(f *Form) (all []string) {
 
 // TestFixed: of the texts that may stand at one place, none is the beginning of another.
 func TestFixed(t *testing.T) {
-	for _, f := range forms {
-		for _, p := range []*calls{{at: inLead, group: group{marked: !f.reads.first}}, {at: inBetween}, {at: inClose}} {
+	for _, f := range toolcall.Forms() {
+		for _, p := range []*calls{{reads: readings[f.Name], at: inLead, group: group{marked: !readings[f.Name].first}}, {reads: readings[f.Name], at: inBetween}, {reads: readings[f.Name], at: inClose}} {
 			p.form = f
-			for _, pair := range append(slices.Clone(f.reads.marks), f.reads.around...) {
+			for _, pair := range append(slices.Clone(readings[f.Name].marks), readings[f.Name].around...) {
 				p.group.open = append(p.group.open, pair.close)
 			}
 			all := slices.Collect(p.expected)
@@ -238,7 +240,7 @@ func allocated(o Options, text string, piece int) uint64 {
 }
 
 // written returns calls of f and g as a grammar writes them in a form.
-func written(f *Form, arguments ...string) string {
+func written(f *toolcall.Form, arguments ...string) string {
 	text := f.Begin
 	for i, a := range arguments {
 		name := testTools[i]
@@ -253,11 +255,11 @@ func written(f *Form, arguments ...string) string {
 	return text + f.End
 }
 
-// TestWritten: what a grammar writes from the table of forms is read back, and with Exact the
+// TestWritten: what a grammar writes from the table of toolcall.Forms() is read back, and with Exact the
 // arguments come as they arrive.
 func TestWritten(t *testing.T) {
 	arguments := []string{`{"city": "Paris", "days": [1, {"b": "}\""}]}`, `{}`, `{"a": {"name": "x", "arguments": {}}}`}
-	for _, f := range forms {
+	for _, f := range toolcall.Forms() {
 		text := written(f, arguments...)
 		for _, o := range ways(f) {
 			var want []Event

@@ -1,9 +1,11 @@
-package toolcall
+package parse
 
 import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // calls separates tool calls from the text of an output, which may arrive in pieces of any size.
@@ -21,7 +23,8 @@ import (
 // complete, or has ended with the output, unless a grammar holds the output to the form. Each byte
 // is scanned a bounded number of times.
 type calls struct {
-	form    *Form
+	form    *toolcall.Form
+	reads   *reading
 	tools   []string
 	longest int    // length of the longest name of a tool
 	firsts  string // the first bytes of the marks
@@ -84,14 +87,14 @@ const (
 )
 
 func newCalls(o Options) *calls {
-	p := &calls{form: o.Form, tools: o.Tools, exact: o.Exact, only: o.One, longest: len(o.Form.reads.content)}
+	p := &calls{form: o.Form, reads: readings[o.Form.Name], tools: o.Tools, exact: o.Exact, only: o.One, longest: len(readings[o.Form.Name].content)}
 	for _, name := range o.Tools {
 		p.longest = max(p.longest, len(name))
 	}
-	for _, m := range o.Form.reads.marks {
+	for _, m := range readings[o.Form.Name].marks {
 		p.firsts += m.open[:1]
 	}
-	if o.Form.reads.first {
+	if readings[o.Form.Name].first {
 		p.at = inLead
 	}
 	return p
@@ -184,7 +187,7 @@ func (p *calls) find(text string) (int, pair) {
 			return len(text), pair{}
 		}
 		i += next
-		for _, m := range p.form.reads.marks {
+		for _, m := range p.reads.marks {
 			if strings.HasPrefix(text[i:], m.open) {
 				return i, m
 			}
@@ -274,7 +277,7 @@ func (p *calls) limit() int {
 // complete ends a call, or waits for the text that closes it.
 func (p *calls) complete() bool {
 	p.now.end = len(p.call)
-	if !p.group.marked || p.form.reads.close == "" {
+	if !p.group.marked || p.reads.close == "" {
 		return p.finish()
 	}
 	if p.begun {

@@ -1,9 +1,11 @@
-package toolcall
+package parse
+
+import "github.com/coppice-llm/coppice/grammar/toolcall"
 
 // Options say how a Parser reads an output.
 type Options struct {
 	// Form is the form of the calls. nil: the output has none.
-	Form *Form
+	Form *toolcall.Form
 	// Tools are the names of the request's tools. Where a form's calls have no mark of their own,
 	// a text is a call only if it names one of them.
 	Tools []string
@@ -52,7 +54,7 @@ func NewParser(o Options) *Parser {
 		p.calls = newCalls(o)
 	}
 	switch {
-	case o.Form != nil && o.Form.reads.channels:
+	case o.Form != nil && readings[o.Form.Name].channels:
 		p.channels = &channels{calls: p.calls}
 	case o.Reasoning:
 		p.think = &thinking{inside: o.Opened}

@@ -1,10 +1,10 @@
-package toolcall
+package parse
 
 import "strings"
 
 // bare reports whether a name without quotes may stand here.
 func (p *calls) bare() bool {
-	r := &p.form.reads
+	r := p.reads
 	return r.names && p.group.marked || r.known || p.form.Python && len(p.group.open) > 0
 }
 
@@ -19,7 +19,7 @@ func (p *calls) named(c byte) bool {
 	}
 	if !p.now.keeps {
 		p.now.name = string(p.call[p.now.word:])
-		if all := p.form.reads.content; all != "" && p.now.name == all && c == '\n' { // no call: the text of the answer
+		if all := p.reads.content; all != "" && p.now.name == all && c == '\n' { // no call: the text of the answer
 			p.call, p.at = p.call[:0], inText
 			return true
 		}
@@ -38,12 +38,12 @@ func nameByte(c byte) bool {
 }
 
 // needsTool reports whether only a tool's name makes the text a call.
-func (p *calls) needsTool() bool { return !p.group.marked || p.form.reads.known }
+func (p *calls) needsTool() bool { return !p.group.marked || p.reads.known }
 
 // between reads a byte between a name and its arguments.
 func (p *calls) between(c byte) bool {
 	if p.token == len(p.call) {
-		r := &p.form.reads
+		r := p.reads
 		switch {
 		case c == '{':
 			p.call = append(p.call, c)
