@@ -171,11 +171,7 @@ func (a *adapter) withoutCalls(m *dict, calls []any) *dict {
 		}
 		d, _ := c.(*dict)
 		f, _ := at(d, "function").(*dict)
-		a.run.add(&b, callOpen)
-		a.run.format(&b, at(f, "name"), asJSON, 0)
-		a.run.add(&b, callArguments)
-		a.run.format(&b, at(f, "arguments"), asJSON, 0)
-		a.run.add(&b, callClose)
+		a.run.add(&b, callOpen+a.json(at(f, "name"))+callArguments+a.json(at(f, "arguments"))+callClose)
 	}
 	out := newDict()
 	for i, key := range m.keys {
@@ -213,10 +209,14 @@ func (a *adapter) addResults(out, results []any) []any {
 	return append(out, message(userRole, b.String()))
 }
 
-func message(role, content string) *dict {
+func message(role, content string) *dict { return dictOf("role", role, contentKey, content) }
+
+func partOf(text string) any { return dictOf("type", "text", "text", text) }
+
+func dictOf(key1, value1, key2, value2 string) *dict {
 	d := newDict()
-	d.set("role", role)
-	d.set(contentKey, content)
+	d.set(key1, value1)
+	d.set(key2, value2)
 	return d
 }
 
@@ -293,13 +293,6 @@ func (a *adapter) before(text, between string, content any) any {
 		return &list{items: append([]any{partOf(text)}, l.items...)}
 	}
 	return a.both(text, between, a.plain(content))
-}
-
-func partOf(text string) any {
-	d := newDict()
-	d.set("type", "text")
-	d.set("text", text)
-	return d
 }
 
 // both returns two texts, with between after the first if there are both.

@@ -61,8 +61,7 @@ func (a *adapter) describe() string {
 	var b strings.Builder
 	a.run.add(&b, toolsBefore+toolsOpen)
 	for _, t := range a.tools.items {
-		a.run.format(&b, t, asJSON, 0)
-		a.run.add(&b, "\n")
+		a.run.add(&b, a.json(t)+"\n")
 	}
 	a.run.add(&b, toolsClose+toolsAfter)
 	return b.String()
