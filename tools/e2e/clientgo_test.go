@@ -52,7 +52,7 @@ func openaiGo(t *testing.T, url, model string, retry bool, skip []string) (out [
 		if slices.Contains(skip, "openai-go/"+column) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(t.Context(), 10*patience)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*patience)
 		base := option.WithBaseURL(url + "/openai-go/" + strings.ReplaceAll(column, " ", "-") + "/v1/")
 		c := &goClient{ctx: ctx, client: openai.NewClient(base, option.WithAPIKey("none"), option.WithMaxRetries(0)), model: model}
 		began := time.Now()

@@ -28,6 +28,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	flag.DurationVar(&patience, "patience", patience, "longest wait of a test; a large model on a busy machine may need more")
 	flag.Parse()
 	code, err := testAll(m)
 	if err != nil {

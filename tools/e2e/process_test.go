@@ -21,7 +21,7 @@ import (
 )
 
 // patience bounds the waits of a test. What it waits for happens far sooner, or never.
-const patience = 90 * time.Second
+var patience = 90 * time.Second
 
 // process is a running `coppice serve`.
 type process struct {
