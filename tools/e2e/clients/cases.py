@@ -9,8 +9,10 @@ says nothing sensible. Of random weights, one answer in 300 ends before its firs
 """
 
 import argparse
+import contextlib
 import importlib.metadata
 import json
+import sys
 import time
 from typing import Literal
 
@@ -145,5 +147,8 @@ def main():
         cls, kept = CLIENTS[name], {}
         about = {"client": name, "language": "Python", "version": importlib.metadata.version(cls.package or name)}
         for case in CASES:
-            if f"{name}/{case}" not in skip:
-                print(json.dumps({**about, **run(cls, case, args.url.rstrip("/"), args.model, kept, 3 if args.retry else 0)}), flush=True)
+            if f"{name}/{case}" in skip:
+                continue
+            with contextlib.redirect_stdout(sys.stderr):  # some clients tell what they do
+                said = run(cls, case, args.url.rstrip("/"), args.model, kept, 3 if args.retry else 0)
+            print(json.dumps({**about, **said}), flush=True)
