@@ -215,7 +215,7 @@ func (c *goClient) secondTurn() (string, bool, error) {
 	if len(m.ToolCalls) > 0 {
 		return m.RawJSON(), false, nil
 	}
-	return m.Content, says(m.Content, "fog", "13"), nil
+	return m.Content, says(m.Content, "fog", "13"), spoken(m.Content)
 }
 
 func (c *goClient) thirdTurn() (string, bool, error) {
@@ -234,7 +234,7 @@ func (c *goClient) thirdTurn() (string, bool, error) {
 		return "", false, err
 	}
 	text := got.Choices[0].Message.Content
-	return text, says(text, "paris"), nil
+	return text, says(text, "paris"), spoken(text)
 }
 
 func (c *goClient) usage() (string, bool, error) {
@@ -254,6 +254,16 @@ func (c *goClient) usage() (string, bool, error) {
 	}
 	return u.RawJSON(), true, nil
 }
+
+// spoken returns an error about a text with a call of the tool, which the server has not parsed.
+func spoken(text string) error {
+	if callInText.MatchString(text) {
+		return fmt.Errorf("a call that stays text: %q", text)
+	}
+	return nil
+}
+
+var callInText = regexp.MustCompile(`"name"\s*:\s*"forecast"`)
 
 // says reports whether the text has one of the words.
 func says(text string, words ...string) bool {

@@ -9,6 +9,7 @@ cases.py says what is asked, and what is printed.
 import asyncio
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -153,7 +154,7 @@ class LangChain(Client):
 
     def second_turn(self):
         last = self.once(self.conversation)[-1]
-        return last.content or json.dumps(last.tool_calls)
+        return last.content or json.dumps([t["args"] for t in last.tool_calls])
 
     def third_turn(self):
         from langchain_core.messages import HumanMessage, ToolMessage
@@ -343,12 +344,12 @@ class LLM(Client):
     def first(self):
         return self.ask("--no-stream", "-u", QUESTION)
 
-    def second(self):
+    def conversation(self):
         self.first()
         return self.ask("-c", "And of Italy?")[0]
 
     def text(self):
-        return self.first()[0]
+        return self.once(self.first)[0]
 
     def stream(self):
         return self.ask(QUESTION)[0]
@@ -360,15 +361,15 @@ class LLM(Client):
         return json.loads(self.ask("--schema", json.dumps(Weather.model_json_schema()), REPORT)[0])
 
     def second_turn(self):
-        return self.second()
+        return self.once(self.conversation)
 
     def third_turn(self):
-        self.second()
+        self.once(self.conversation)
         return self.ask("-c", "And of Spain?")[0]
 
     def usage(self):
-        import re
-        return [(int(a.replace(",", "")), int(b.replace(",", "")), None) for a, b in re.findall(r"([\d,]+) input, ([\d,]+) output", self.first()[1])]
+        numbers = re.findall(r"([\d,]+) input, ([\d,]+) output", self.once(self.first)[1])
+        return [(int(a.replace(",", "")), int(b.replace(",", "")), None) for a, b in numbers]
 
 
 class LMEval(Client):

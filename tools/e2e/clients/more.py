@@ -10,7 +10,7 @@ import asyncio
 import json
 from typing import Literal
 
-from cases import AGAIN, ASKED, MESSAGES, QUESTION, REPORT, REPORTED, RESULT, SYSTEM, TOOLS, WEATHER, Client, Weather, check, forecast, main
+from cases import AGAIN, ASKED, MESSAGES, QUESTION, REPORT, REPORTED, RESULT, SYSTEM, TOOLS, WEATHER, Client, Weather, check, forecast, main, spoken
 
 
 def counts(usage):
@@ -40,6 +40,7 @@ class LangGraph(Client):
         return "".join(chunk.content for chunk, _ in self.agent().stream({"messages": [("user", QUESTION)]}, stream_mode="messages"))
 
     def tools(self):
+        spoken(self.once(self.conversation)[-1].content)
         return [(t["name"], t["args"]) for m in self.once(self.conversation) for t in getattr(m, "tool_calls", [])]
 
     def structured(self):
@@ -343,6 +344,7 @@ class Mirascope(Client):
         return "".join(self.lm().stream(self.messages(QUESTION)).text_stream())
 
     def tools(self):
+        spoken(self.once(self.called).text())
         return [(t.name, t.args) for t in self.once(self.called).tool_calls]
 
     def structured(self):
