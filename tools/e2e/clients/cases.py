@@ -89,7 +89,7 @@ def check(ok, *what):
 
 def spoken(text):
     """A text of the model. A call of the tool in it is one that the server has not parsed."""
-    check(not re.search(r'"name"\s*:\s*"forecast"', text), "a call that stays text:", text)
+    check(not re.search(r'"name"\s*:\s*"(forecast|llm_version)"', text), "a call that stays text:", text)
     return text
 
 

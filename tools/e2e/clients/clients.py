@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 
-from cases import AGAIN, ASKED, MESSAGES, QUESTION, REPORT, REPORTED, RESULT, SYSTEM, TOOLS, WEATHER, Client, Weather, check, forecast, main
+from cases import AGAIN, ASKED, MESSAGES, QUESTION, REPORT, REPORTED, RESULT, SYSTEM, TOOLS, WEATHER, Client, Weather, check, forecast, main, spoken
 
 
 def results(calls):
@@ -355,7 +355,9 @@ class LLM(Client):
         return self.ask(QUESTION)[0]
 
     def tools(self):
-        return [("llm_version", {}) for line in self.ask("-T", "llm_version", "--td", "Which version of llm is this?")[1].splitlines() if "llm_version" in line]
+        said, calls = self.ask("-T", "llm_version", "--td", "Which version of llm is this?")
+        spoken(said)
+        return [("llm_version", {}) for line in calls.splitlines() if "llm_version" in line]
 
     def structured(self):
         return json.loads(self.ask("--schema", json.dumps(Weather.model_json_schema()), REPORT)[0])
