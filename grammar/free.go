@@ -17,8 +17,9 @@ type Free struct {
 	// Marks are texts with which texts of the rules begin wherever they stand.
 	Marks []string
 	// Starts are beginnings that count at the beginning of the output, and directly after a text
-	// of the rules that began so.
+	// of the rules that began so; with Lines, at the beginning of each line too.
 	Starts []Start
+	Lines  bool
 	// Most is the largest number of texts of the rules in an output. After them it ends.
 	Most int
 	// Quiet are two tags: in text between them at the beginning of the output nothing begins, and
@@ -52,6 +53,7 @@ const (
 	outside = -1 // spot.start in text that is no start
 	afresh  = 0  // of the beginning
 	again   = 1  // directly after a text that began with a Start: separators may follow
+	line    = 2  // of a line
 
 	maxFreeBytes = 1 << 15 // of marks and starts together
 )
@@ -106,7 +108,7 @@ func newFree(f Free) (*free, error) {
 		c.marks = searchFor(f.Marks)
 		c.toMark = c.marks.distances()
 	}
-	c.starts = []startNode{{spaces: true}, {spaces: true}}
+	c.starts = []startNode{{spaces: true}, {spaces: true}, {spaces: true}}
 	for i, s := range f.Starts {
 		c.plant(s.Text, int32(len(f.Marks)+i)+1)
 	}
@@ -124,7 +126,7 @@ func newFree(f Free) (*free, error) {
 			n.least = 0
 		}
 	}
-	c.starts[again].least = c.starts[afresh].least
+	c.starts[again].least, c.starts[line].least = c.starts[afresh].least, c.starts[afresh].least
 	return c, nil
 }
 
@@ -204,6 +206,10 @@ func (f *free) next(s spot, b byte) (_ spot, hit int32) {
 		s.mark = int32(m.next[int(s.mark)*m.classes+int(m.class[b])])
 		hit = int32(m.found[s.mark])
 	}
+	if f.Lines && b == '\n' && (s.start == outside || !f.starts[s.start].spaces) {
+		s.start = line
+		return s, hit
+	}
 	if s.start == outside {
 		return s, hit
 	}
@@ -211,11 +217,12 @@ func (f *free) next(s spot, b byte) (_ spot, hit int32) {
 	if n.spaces && (b == ' ' || b == '\n' || b == '\t' || b == '\r') || s.start == again && (b == ',' || b == ';') {
 		return s, hit
 	}
-	if s.start == again {
+	root := s.start == again || s.start == line
+	if root {
 		n = &f.starts[afresh]
 	}
 	to, known := n.next[b]
-	if !known {
+	if !known || root && f.Quiet[0] != "" && b == f.Quiet[0][0] { // no reasoning but at the beginning
 		s.start = outside
 		return s, hit
 	}
@@ -240,6 +247,9 @@ func (f *free) least(s spot) int32 {
 	}
 	if s.start != outside {
 		least = min(least, f.starts[s.start].least)
+	}
+	if f.Lines { // after a line break
+		least = min(least, f.starts[line].least+1)
 	}
 	return least
 }

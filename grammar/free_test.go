@@ -24,6 +24,10 @@ var around = []struct {
 			seq(either(lit(`{"n": "a"`), lit(`{"n": "ab"`)), times(lit(" "), 0, 1), lit("}")), lit("```"+`"a"}`+"```"), lit(`{{"n": "a"}}`))},
 	},
 	{
+		Free{Marks: []string{"<c>"}, Starts: []Start{{`{"n":"a"`, `{"n": "a"`}, {"```" + `{"n":"a"`, "```" + `"a"`}}, Lines: true, Most: 3, Quiet: [2]string{"<t>", "</t>"}},
+		Rules{either(seq(lit("<c>"), star(lit("a")), lit(">")), seq(lit(`{"n": "a"`), times(lit(" "), 0, 1), lit("}")), lit("```"+`"a"}`+"```"))},
+	},
+	{
 		Free{Starts: []Start{{"ab\n", "ab"}}, Most: 8, Quiet: [2]string{"<t>", "</t>"}, Opened: true},
 		Rules{seq(lit("ab"), ref(1)), either(lit("!"), seq(lit("["), ref(1), lit("]")))},
 	},
@@ -74,16 +78,25 @@ func (o *freeOracle) ask(text string) (word, prefix bool, ends []int) {
 				end, as = from+i+len(m), m
 			}
 		}
-		if start {
+		if e := begins(text, from, o.Quiet[0], "", true); start && separators == "" && o.Quiet[0] != "" && e >= 0 && e < end {
+			from = o.unquiet(text, e)
+			continue
+		}
+		for at := from; ; {
+			far := at
 			for _, s := range o.Starts {
-				if e := begins(text, from, s.Text, separators, false); e >= 0 && e < end {
-					end, as, isStart = e, s.As, true
+				if at > from || start {
+					e, reached := beginsAt(text, at, s.Text, separators, false)
+					if far = max(far, reached); e >= 0 && e < end {
+						end, as, isStart = e, s.As, true
+					}
 				}
 			}
-			if e := begins(text, from, o.Quiet[0], separators, true); o.Quiet[0] != "" && e >= 0 && e < end {
-				from, separators = o.unquiet(text, e), ""
-				continue
+			next := strings.IndexByte(text[far:], '\n')
+			if !o.Lines || isStart || next < 0 {
+				break
 			}
+			at, separators = far+next+1, ""
 		}
 		if end > len(text) {
 			return true, true, ends
@@ -117,6 +130,12 @@ func (o *freeOracle) unquiet(text string, from int) int {
 
 // begins returns the position after start in text, or -1 if text has something else there.
 func begins(text string, from int, start, separators string, exact bool) int {
+	at, _ := beginsAt(text, from, start, separators, exact)
+	return at
+}
+
+// beginsAt also returns the position up to which text and start agree.
+func beginsAt(text string, from int, start, separators string, exact bool) (end, reached int) {
 	space := " \n\t\r"
 	at := from + len(text[from:]) - len(strings.TrimLeft(text[from:], space+separators))
 	for i := range len(start) {
@@ -124,11 +143,11 @@ func begins(text string, from int, start, separators string, exact bool) int {
 			at += len(text[at:]) - len(strings.TrimLeft(text[at:], space))
 		}
 		if at >= len(text) || text[at] != start[i] {
-			return -1
+			return -1, at
 		}
 		at++
 	}
-	return at
+	return at, at
 }
 
 func compileAround(t testing.TB, v *Vocabulary, f Free, rules Rules) (*Grammar, error) {
@@ -217,7 +236,7 @@ func plainSpecials(rules Rules) (plain Rules) {
 // Special, and nowhere else.
 func TestFreeSpecial(t *testing.T) {
 	v := aroundVocabulary()
-	g, err := compileAround(t, v, around[3].free, around[3].rules)
+	g, err := compileAround(t, v, around[4].free, around[4].rules)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -144,7 +144,7 @@ func begun(f *toolcall.Form) (all []string) {
 		all = append(all, f.Open+`"two"`, " \n"+f.Open+`"one"`, `{"name":"one_more"`, "<think>{</think>\n"+f.Open+`"two"`)
 	case f == toolcall.Hermes:
 		all = append(all, `{"name": "one"`, "```json\n{\"name\":\"one\"", "\n```json\n{\n  \"name\": \"one_more\"", "```\n{ \"name\" : \"two\"",
-			`{{"name": "two"`, "<think>\nhm\n</think>\n\n{\"name\": \"one\"")
+			`{{"name": "two"`, "Read it so:\n\n```json\n{\n  \"name\": \"two\"", "So:\n{\"name\": \"one\"", "<think>\nhm\n</think>\n\n{\"name\": \"one\"")
 	}
 	return all
 }
@@ -223,22 +223,27 @@ func writeCall(t *testing.T, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.
 
 // autoCalls returns the calls of text, which begins as beginning does and ends with a call.
 func autoCalls(f *toolcall.Form, beginning, text string) ([][2]string, bool) {
-	if at := strings.LastIndex(beginning, f.Mark); f.Mark != "" && f.Name != "functionary_v3.2" && at >= 0 {
-		calls, ok := callsIn(f, text[at:], false)
-		if f == toolcall.Hermes { // the parser says the same
-			p := toolparse.NewParser(toolparse.Options{Form: f, Tools: []string{"one", "one_more", "two"}, Reasoning: true})
-			var read [][2]string
-			for _, e := range p.Next(text, true) {
-				switch e.Kind {
-				case toolparse.Call:
-					read = append(read, [2]string{e.Text})
-				case toolparse.Arguments:
-					read[len(read)-1][1] += e.Text
-				}
+	at := strings.LastIndex(beginning, f.Mark)
+	marked := f.Mark != "" && f.Name != "functionary_v3.2" && at >= 0
+	if f == toolcall.Hermes { // as the parser reads them
+		p := toolparse.NewParser(toolparse.Options{Form: f, Tools: []string{"one", "one_more", "two"}, Reasoning: true})
+		var read [][2]string
+		for _, e := range p.Next(text, true) {
+			switch e.Kind {
+			case toolparse.Call:
+				read = append(read, [2]string{e.Text})
+			case toolparse.Arguments:
+				read[len(read)-1][1] += e.Text
 			}
-			ok = ok && slices.Equal(read, calls)
 		}
-		return calls, ok
+		if !marked {
+			return read, true
+		}
+		calls, ok := callsIn(f, text[at:], false)
+		return read, ok && slices.Equal(read, calls)
+	}
+	if marked {
+		return callsIn(f, text[at:], false)
 	}
 	if f.Name == "functionary_v3.2" {
 		if i := strings.LastIndex(beginning, f.Open); i >= 0 {
@@ -250,12 +255,6 @@ func autoCalls(f *toolcall.Form, beginning, text string) ([][2]string, bool) {
 		text = rest
 	}
 	text = strings.TrimSpace(text)
-	if rest, ok := strings.CutPrefix(text, "```"); ok {
-		text = strings.TrimSuffix(strings.TrimPrefix(rest, "json"), "```")
-	}
-	if strings.HasPrefix(text, "{{") {
-		text = strings.TrimPrefix(strings.TrimSuffix(text, "}"), "{")
-	}
 	var call struct {
 		Name                  string
 		Arguments, Parameters json.RawMessage

@@ -106,11 +106,9 @@ func (c Calls) rules(cfg Config) (grammar.Rules, error) {
 		names[i] = seq(lit(c.name(tool)), special(c.Form.Arguments), arguments[i])
 	}
 	rules[1] = either(names...)
-	switch {
-	case c.Auto:
+	rules[0] = c.all()
+	if c.Auto {
 		rules[0] = c.auto(arguments)
-	default:
-		rules[0] = c.all()
 	}
 	if c.Answer != nil && !c.Auto {
 		own, err := Rules(c.Answer, answer)
@@ -158,6 +156,7 @@ func (c Calls) grouped() bool { return c.Form.Begin != "" }
 // auto returns the expression of what begins with a mark or a start of Free. arguments are those
 // of the tools.
 func (c Calls) auto(arguments []*grammar.Expr) *grammar.Expr {
+	most := c.Most
 	if !c.grouped() {
 		c.Most = 1
 	}
@@ -171,11 +170,14 @@ func (c Calls) auto(arguments []*grammar.Expr) *grammar.Expr {
 		for i, t := range c.Tools {
 			tools[i] = seq(lit(quote(t.Name)+","), space, lit(`"arguments":`), optional(lit(" ")), arguments[i])
 		}
-		end := []*grammar.Expr{space, lit(l.end)}
-		if l.fence != "" {
-			end = append(end, space, lit("```"))
+		rest := seq(either(tools...), space, lit(l.end))
+		one := seq(lit(l.fence+l.begin), rest)
+		if l.fence != "" { // several calls in one
+			braces, name, _ := strings.Cut(l.begin, `"`)
+			more := seq(optional(lit(",")), lit("\n"), lit(braces), space, lit(`"`+name), rest)
+			one = seq(one, repeat(more, 0, most-1), space, lit("```"))
 		}
-		all = append(all, seq(append([]*grammar.Expr{lit(l.fence + l.begin), either(tools...)}, end...)...))
+		all = append(all, one)
 	}
 	return either(all...)
 }
@@ -190,7 +192,8 @@ var loosened = []struct{ fence, begin, end string }{
 
 // Free returns the text around the calls of an output with Auto, and where calls begin: at the
 // form's mark anywhere, or, where models write none, at the beginning of the output if it names a
-// tool. An output that begins otherwise, such as {"name": "Alice"}, stays free text.
+// tool. An output that begins otherwise, such as {"name": "Alice"}, stays free text. Models of the
+// Hermes form write calls without the mark at the beginning of other lines too, after prose.
 //
 // A mark within the reasoning at the beginning of an output begins no call. The model may quote
 // the mark there, and the parser takes a call in the reasoning for a part of it: held to a call,
@@ -201,6 +204,7 @@ func (c Calls) Free() grammar.Free {
 	if c.grouped() {
 		free.Most = 1
 	}
+	free.Lines = c.Form == toolcall.Hermes
 	start := func(text, as string) { free.Starts = append(free.Starts, grammar.Start{Text: text, As: as}) }
 	for _, t := range c.Tools {
 		switch {

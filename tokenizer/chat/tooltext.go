@@ -26,32 +26,25 @@ func (a *adapter) instruct(turns []any) []any {
 	if a.tools != nil && len(a.tools.items) > 0 {
 		text = a.describe()
 	}
-	n := 0
-	for n < len(turns) && roleOf(turns[n].(*dict)) == systemRole && (n == 0 || a.plan.fold) {
-		n++
-	}
-	if !a.plan.fold {
-		switch {
-		case text == "":
-		case n > 0:
-			m := turns[0].(*dict)
-			turns[0] = a.replaced(m, contentKey, a.after(at(m, contentKey), "\n\n", text))
-		default:
-			turns = append([]any{message(systemRole, text)}, turns...)
+	role, add := systemRole, func(content any) any { return a.after(content, "\n\n", text) }
+	if a.plan.fold {
+		n := 0
+		for n < len(turns) && roleOf(turns[n].(*dict)) == systemRole {
+			n++
 		}
-		return turns
+		for _, m := range slices.Backward(turns[:n]) {
+			text = a.both(a.plain(at(m.(*dict), contentKey)), "\n\n", text)
+		}
+		turns, role = turns[n:], userRole
+		add = func(content any) any { return a.before(text, "\n\n", content) }
 	}
-	for _, m := range slices.Backward(turns[:n]) {
-		text = a.both(a.plain(at(m.(*dict), contentKey)), "\n\n", text)
-	}
-	turns = turns[n:]
 	switch {
 	case text == "":
-	case len(turns) > 0 && roleOf(turns[0].(*dict)) == userRole:
+	case len(turns) > 0 && roleOf(turns[0].(*dict)) == role:
 		m := turns[0].(*dict)
-		turns[0] = a.replaced(m, contentKey, a.before(text, "\n\n", at(m, contentKey)))
+		turns[0] = a.replaced(m, contentKey, add(at(m, contentKey)))
 	default:
-		turns = append([]any{message(userRole, text)}, turns...)
+		turns = append([]any{message(role, text)}, turns...)
 	}
 	return turns
 }

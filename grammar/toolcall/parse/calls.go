@@ -72,7 +72,7 @@ type place uint8
 
 const (
 	inText      place = iota
-	inLead            // before a call: after a mark, between calls, or at the beginning of the output
+	inLead            // before a call: after a mark, between calls, or at the beginning of the output or of a line
 	inObject          // inside an object with name and arguments
 	inName            // inside a name without quotes
 	inBetween         // between such a name and the arguments
@@ -131,6 +131,7 @@ func (p *calls) last() {
 		if p.count == 0 || trimSpaceLeft(p.held) != "" { // not only white space after a call
 			p.said = append(p.said, p.held...)
 		}
+	case p.at == inLead && p.count > 0 && strings.Trim(string(p.call), spaces) == "": // likewise
 	case p.at == inLead && p.group.some && strings.Trim(string(p.call[:p.token]), spaces+",;") == "": // between two calls
 	default:
 		p.said = append(p.said, p.call...)
@@ -163,6 +164,15 @@ func (p *calls) plain(text string) (rest string) {
 	}
 	all := p.held + text[:n]
 	end, mark := p.find(all) // of the text before the mark, or before what may begin one
+	if i := strings.IndexByte(all[:end], '\n'); i >= 0 && p.reads.lines {
+		white := len(trimSpaceRight(all[:i]))
+		p.said = append(p.said, all[:white]...)
+		p.call, p.from, p.group = append(p.call[:0], all[white:i+1]...), 0, group{}
+		rest = text[i+1-len(p.held):]
+		p.held = ""
+		p.lead()
+		return rest
+	}
 	white := len(trimSpaceRight(all[:end]))
 	p.said = append(p.said, all[:white]...)
 	if mark.open == "" {

@@ -11,7 +11,7 @@
 //	rest := p.Next("", true)
 //
 // One parser reads all forms, driven by a table of readings. A form without a mark, and Hermes' at
-// the beginning of an output, is a call only if it names a tool of the request. What is no call
+// the beginning of a line, is a call only if it names a tool of the request. What is no call
 // is text, of which at most 64 bytes and a tool's name are held back. Text arrives in pieces of
 // any size; the result is the same for all of them.
 //

@@ -65,7 +65,7 @@ func (p *calls) member(before brackets, c byte) bool {
 		o.value = c == ':'
 	case c == '{' && !o.begun: // doubled braces, as the template of Qwen2.5-Coder asks for
 		o.level, p.now.body = 2, at
-		if len(p.group.open) < maxAround {
+		for range min(2, maxAround-len(p.group.open)) { // one more than was opened is often closed
 			p.group.open = append(p.group.open, "}")
 		}
 		return true

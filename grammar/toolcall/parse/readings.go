@@ -7,6 +7,7 @@ package parse
 type reading struct {
 	marks   []pair   // begin calls wherever they stand
 	first   bool     // calls may begin the output without a mark, if they name a tool
+	lines   bool     // likewise each line
 	around  []pair   // may stand around calls
 	before  []string // may stand before a call
 	names   bool     // a name may stand without quotes after a mark
@@ -44,7 +45,7 @@ var readings = map[string]*reading{
 //
 // Source: vLLM's issue 32926.
 var hermesReads = reading{
-	marks: []pair{{open: "<tool_call>"}}, close: "</tool_call>", first: true,
+	marks: []pair{{open: "<tool_call>"}}, close: "</tool_call>", first: true, lines: true,
 	around: []pair{fence, {"[", "]"}, {"<tools>", "</tools>"}}, before: []string{"json", ",", ";"},
 }
 
