@@ -83,10 +83,7 @@ func (a *adapter) turns(messages []any) []any {
 // addCalls appends m, a message with calls or nil, and the results that follow it.
 func (a *adapter) addCalls(out []any, m *dict, results []any) []any {
 	a.run.spend(dictSteps * (1 + len(results)))
-	var calls []any
-	if m != nil {
-		calls = callsOf(m)
-	}
+	calls := callsOf(m)
 	of := answering(calls)
 	if a.plan.results || a.plan.single { // the results in the order of the calls
 		results = slices.Clone(results)
@@ -239,7 +236,7 @@ func at(d *dict, key string) any {
 
 func roleOf(m *dict) any { return at(m, "role") }
 
-// callsOf returns the calls of a message.
+// callsOf returns the calls of a message, none if m is nil.
 func callsOf(m *dict) []any {
 	if l, ok := at(m, callsKey).(*list); ok {
 		return l.items
