@@ -30,7 +30,7 @@ type benchChatCmd struct {
 
 // Run is called by kong.
 func (c *benchChatCmd) Run(ctx context.Context) error {
-	dir, remove, err := c.modelDir(ctx)
+	dir, remove, err := c.modelDir(ctx, c.Backend)
 	if err != nil {
 		return err
 	}

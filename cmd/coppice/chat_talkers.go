@@ -28,7 +28,7 @@ type localTalker struct {
 
 // openLocal opens the model.
 func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
-	dir, origin, remove, err := c.modelOrCached(ctx)
+	dir, origin, remove, err := c.modelOrCached(ctx, c.Backend)
 	if err != nil {
 		return nil, err
 	}

@@ -159,7 +159,7 @@ func TestChatInterrupt(t *testing.T) {
 // cache that can be loaded, and name it.
 func TestServeTakesACachedModel(t *testing.T) {
 	testHub(t, "some/model-GGUF", map[string][]byte{"model-Q8_0.gguf": ggufBytes(t, gguf.Q8_0, 1), "broken-Q4_0.gguf": []byte("GGUF\x03\x00\x00\x00 and so on")})
-	if _, stderr, ok := talk(t, "/exit\n"); !ok || !strings.Contains(stderr, "demo (no --model given: the weights are random") || !strings.Contains(stderr, "coppice pull") {
+	if _, stderr, ok := talk(t, "/exit\n"); !ok || !strings.Contains(stderr, "coppice-speak (no --model given: a small model speaks") || !strings.Contains(stderr, "coppice pull") {
 		t.Errorf("chat without any model: %v %s", ok, stderr)
 	}
 	for _, file := range []string{"Q8_0", "broken-Q4_0.gguf"} {

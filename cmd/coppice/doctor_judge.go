@@ -166,7 +166,7 @@ func (f *doctorFacts) judgeLoad() finding {
 	case l.Silent:
 		return noted("serve", "no answer from the cache of models").but(fails, "serve waits for it without --model", "check how it is mounted, or "+otherCache)
 	case l.Model == "":
-		return noted("serve", "a generated model: none of the cache fits; for a real one: coppice pull NAME")
+		return noted("serve", "the speaking model: none of the cache fits; for a real one: coppice pull NAME")
 	}
 	found := noted("serve", "%s: %s, and up to %s of KV", l.Model, decimalBytes(l.WeightBytes), decimalBytes(l.KVBytes))
 	fits := int64(0)

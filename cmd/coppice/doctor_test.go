@@ -145,7 +145,7 @@ func TestDoctorCompute(t *testing.T) {
 		{"serve", warns, "--kv-tokens 58368, or a smaller --kv-type", load(1e9, 3e9, 4e9-1)},
 		{"serve", warns, "end other processes, or raise the limit", load(1e9, 3e9, 1e9)},
 		{"serve", fails, "give --model a smaller one", load(1e9, 3e9, 1e9-1)},
-		{"serve", fine, "a generated model", noModel(func(*doctorFacts) {})},
+		{"serve", fine, "the speaking model", noModel(func(*doctorFacts) {})},
 		{"serve", fails, "set HF_HOME", func(f *doctorFacts) { f.Load = loadFacts{Silent: true} }},
 
 		{"gpu", fine, "no NVIDIA driver", func(f *doctorFacts) { f.GPU = gpuFacts{Err: cudrv.ErrUnavailable} }},

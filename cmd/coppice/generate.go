@@ -36,13 +36,13 @@ type generateCmd struct {
 
 // Run is called by kong.
 func (c *generateCmd) Run(ctx context.Context) (err error) {
-	dir, remove, err := c.modelDir(ctx)
+	dir, remove, err := c.modelDir(ctx, c.Backend)
 	if err != nil {
 		return err
 	}
 	defer remove()
 	if c.Model == "" {
-		fmt.Fprintln(terminal.Err(), "coppice: no --model given: using a generated model with random weights; its text means nothing")
+		fmt.Fprintf(terminal.Err(), "coppice: no --model given: %s; for a real one: coppice pull %s\n", c.standIn(c.Backend), exampleModel)
 	}
 	node, err := c.nodeFlags.open(dir, &c.backendFlags, false)
 	if err != nil {

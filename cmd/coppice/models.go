@@ -155,17 +155,31 @@ func pickModel(found []*hub.Model, memory int64) *hub.Model {
 	return nil
 }
 
+// What the text of a model is worth that no flag chose, as the second half of a sentence.
+const (
+	speaksOnly    = "a small model speaks like Newton's Opticks and knows nothing"
+	randomWeights = "the weights are random, the text means nothing"
+)
+
+// standIn describes the model that is used if --model is not given, as the second half of a
+// sentence.
+func (f *nodeFlags) standIn(backend string) string {
+	if f.speaks(backend) {
+		return speaksOnly
+	}
+	return randomWeights
+}
+
 // modelOrCached does what modelDir does, but without --model it prefers a suitable model of the
-// cache to a generated model. origin then explains the choice, for printing after the model's
-// name.
-func (f *nodeFlags) modelOrCached(ctx context.Context) (dir, origin string, remove func(), err error) {
+// cache. origin then explains the choice, for printing after the model's name.
+func (f *nodeFlags) modelOrCached(ctx context.Context, backend string) (dir, origin string, remove func(), err error) {
 	if f.Model == "" {
 		if m := cachedModel(); m != nil {
 			return m.Path, fmt.Sprintf(" (no --model given: using %v from the Hugging Face cache; coppice models lists others)", m.Ref), func() {}, nil
 		}
-		origin = " (no --model given: the weights are random, the text means nothing; for a real one: coppice pull " + exampleModel + ")"
+		origin = fmt.Sprintf(" (no --model given: %s; for a real one: coppice pull %s)", f.standIn(backend), exampleModel)
 	}
-	dir, remove, err = f.modelDir(ctx)
+	dir, remove, err = f.modelDir(ctx, backend)
 	return dir, origin, remove, err
 }
 

@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/cmd/internal/speak"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cuda"
@@ -25,7 +26,7 @@ import (
 
 // nodeFlags are the flags common to all commands that run a model.
 type nodeFlags struct {
-	Model      modelPath        `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a generated model, whose text means nothing; serve and chat first look for a model in the Hugging Face cache."`
+	Model      modelPath        `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a small model of this program that speaks like Newton's Opticks and knows nothing; serve and chat first look for a model in the Hugging Face cache. On sim and ptxvm: one with random weights."`
 	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
 	KVType     kv.DType         `name:"kv-type" backend:"cpu" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
 	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
@@ -46,10 +47,19 @@ func (f *nodeFlags) AfterApply(ctx *kong.Context) error {
 	return nil
 }
 
-// modelDir returns the path of the given model, or of a generated one in a temporary
-// directory. remove deletes the latter.
-func (f *nodeFlags) modelDir(ctx context.Context) (dir string, remove func(), err error) {
+// modelDir returns the path of the given model, or of one in a temporary directory: the speaking
+// model, or for a backend that computes no real text or is slow a generated one. remove deletes
+// the directory.
+func (f *nodeFlags) modelDir(ctx context.Context, backend string) (dir string, remove func(), err error) {
+	if f.speaks(backend) {
+		return speak.Write()
+	}
 	return f.Model.or(ctx, model.Demo)
+}
+
+// speaks reports whether the speaking model is used: no other is given, and the backend computes.
+func (f *nodeFlags) speaks(backend string) bool {
+	return f.Model == "" && (backend == "cpu" || backend == "cuda")
 }
 
 // generated makes the model of spec in a directory with this name, in a temporary directory.

@@ -249,13 +249,15 @@ func describeTools(t *chat.Template, mode chat.ToolsPrompt) string {
 	return "printed by the model's chat template"
 }
 
-// note explains why the generated text has no meaning; empty for a real model.
+// note explains why the text has no meaning or little; empty for a real model.
 func (s *served) note() string {
 	switch {
 	case s.device != "":
 		return "the device is simulated (" + s.device + "), the text means nothing"
 	case s.generated:
-		return "the weights are random, the text means nothing"
+		return randomWeights
+	case s.speaks:
+		return speaksOnly
 	}
 	return ""
 }

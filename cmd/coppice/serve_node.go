@@ -30,6 +30,7 @@ type served struct {
 	node      *coppice.Node
 	names     []string      // names accepted in requests; answers use the first
 	generated bool          // the weights are random
+	speaks    bool          // the model is the one that speaks, as none was given or found
 	device    string        // name of the simulated device; "" for a real one
 	profile   *card.Profile // cost model of the simulated device
 	created   time.Time
@@ -39,21 +40,21 @@ type served struct {
 	tokenizerInfo []byte
 }
 
-// findModel returns the path of --model, else of a model of the cache, else of a generated
-// model, which remove deletes.
+// findModel returns the path of --model, else of a model of the cache, else of one in a temporary
+// directory, which remove deletes.
 func (c *serveCmd) findModel(ctx context.Context) (dir string, remove func(), err error) {
 	if c.Model == "" && (c.Backend == "cpu" || c.Backend == "cuda") {
 		if c.cached = cachedModel(); c.cached != nil {
 			return c.cached.Path, func() {}, nil
 		}
 	}
-	return c.modelDir(ctx)
+	return c.modelDir(ctx, c.Backend)
 }
 
 // open reads the model at dir and starts a node. It first sets the flags whose defaults depend on
 // the device or on other flags.
 func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
-	s := &served{names: c.ModelName}
+	s := &served{names: c.ModelName, speaks: c.cached == nil && c.speaks(c.Backend)}
 	if len(s.names) == 0 {
 		s.names = []string{modelName(dir)}
 	}

@@ -16,8 +16,14 @@ import (
 // TestServe checks that a server without a model, at any free port, greets, answers, and ends
 // by a signal.
 func TestServe(t *testing.T) {
-	for _, args := range [][]string{{}, {"--backend", "sim", "--profile", "cpu2", "--api-key", "very-secret"}} {
-		cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0"}, args...)...)
+	for _, tc := range []struct {
+		args       []string
+		name, note string
+	}{
+		{nil, "coppice-speak", "speaks like Newton's Opticks"},
+		{[]string{"--backend", "sim", "--profile", "cpu2", "--api-key", "very-secret"}, "demo", "the text means nothing"},
+	} {
+		cmd := exec.Command(os.Args[0], append([]string{"serve", "--addr", "127.0.0.1:0"}, tc.args...)...)
 		cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
 		out, err := cmd.StderrPipe()
 		if err != nil {
@@ -38,12 +44,12 @@ func TestServe(t *testing.T) {
 				url = m[1]
 			}
 		}
-		for _, want := range []string{"the text means nothing", "curl http://127.0.0.1:", "serving demo on"} {
+		for _, want := range []string{tc.note, "curl http://127.0.0.1:", "serving " + tc.name + " on"} {
 			if !strings.Contains(greeting, want) {
 				t.Errorf("the greeting lacks %q: %s", want, greeting)
 			}
 		}
-		for path, want := range map[string]string{"": "<html", "v1/models": `"demo"`, "ready": "ok"} {
+		for path, want := range map[string]string{"": "<html", "v1/models": `"` + tc.name + `"`, "ready": "ok"} {
 			req, err := http.NewRequest("GET", url+path, nil)
 			if err != nil {
 				t.Fatal(err)

@@ -321,7 +321,7 @@ func TestServeWarmRestart(t *testing.T) {
 	if len(view.Pool.Tiers) != 2 || view.Pool.Tiers[1].Tier != "disk" || view.Pool.Tiers[1].HitTokens != disk {
 		t.Errorf("the page says %+v, usage %d", view.Pool.Tiers, disk)
 	}
-	if n := second.figures()[`coppice_cached_tokens_total{cache_source="disk",model_name="demo"}`]; n != disk {
+	if n := second.figures()[`coppice_cached_tokens_total{cache_source="disk",model_name="coppice-speak"}`]; n != disk {
 		t.Errorf("the metrics say %d tokens, usage %d", n, disk)
 	}
 }

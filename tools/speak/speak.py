@@ -3,9 +3,10 @@
     python3 tools/speak/corpus.py TEXTS
     python3 tools/speak/speak.py TEXTS OUT.gguf
 
-It writes a GGUF file of Q8_0. It keeps its state in OUT.state, and goes on from there when it is started again; it says how long it will take. It has
-not been run to its end yet, and nothing uses its model. It needs the packages of requirements.txt. The seed fixes the order of the text and the first weights; sums of
-floats depend on the processor, so two machines end with different weights of the same quality.
+It writes a GGUF file of Q8_0. It keeps its state in OUT.state, and goes on from there when it is started again; it says how long it will take: an
+hour on two cores. check.py proves the file; cmd/internal/speak has the one that the command runs without --model. It needs the packages of
+requirements.txt. The seed fixes the order of the text and the first weights; sums of floats depend on the processor, so two machines end with
+different weights of the same quality.
 
 The model learns prose, and dialogues in which somebody asks about a word and hears a paragraph that has it. It knows nothing and reasons
 about nothing: it speaks so that caches, drafts and samplers can be seen at work on a trained model's logits.
@@ -31,10 +32,11 @@ except ModuleNotFoundError as missing:
 SEED = 1704  # the year of the Opticks
 VOCAB, HIDDEN, LAYERS, HEADS, KV_HEADS, HEAD_DIM, FFN = 3072, 256, 4, 4, 2, 64, 672
 ROPE_THETA, EPS, POSITIONS = 100_000.0, 1e-5, 8192
-STEPS, WARMUP, BATCH_TOKENS = 4000, 100, 8192
+STEPS, WARMUP, BATCH_TOKENS = 1200, 60, 8192
 LONG_FROM, SHORT, LONG = 0.9, 512, 2048  # the last tenth of the steps has longer sequences
 MATRIX_RATE, VECTOR_RATE = 0.01, 0.002
-REPEATS = {"opticks.txt": 6, "austen.txt": 1, "moby-dick.txt": 1, "addresses.txt": 1}  # how often a pass reads a text
+REPEATS = {"opticks.txt": 4, "austen.txt": 1, "moby-dick.txt": 1, "addresses.txt": 1}  # how often a pass reads a text
+OPTICKS_FROM = 1 / 3  # from this share of the steps on, only the Opticks makes dialogues
 HELD_OUT = 40  # of so many stretches of ten paragraphs, one is never learnt
 END, OPEN, CLOSE = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SYSTEM = "You answer in the words of Sir Isaac Newton's Opticks."
@@ -46,17 +48,23 @@ TEMPLATE = (
 
 def main(texts: str, out: str) -> None:
     torch.manual_seed(SEED)
+    learnt, held = split(texts)
+    words = tokenizer(learnt)
+    data = Data(words, learnt)
+    model = Model()
+    train(model, data, words, held, pathlib.Path(out + ".state"))
+    write(model, words, out)
+
+
+def split(texts: str) -> tuple[dict, dict]:
+    """Returns the stretches of paragraphs to learn from, and those held out, by the name of the text."""
     learnt, held = {}, {}
     for name in REPEATS:
         paragraphs = pathlib.Path(texts, name).read_text().strip().split("\n\n")
         stretches = [paragraphs[i : i + 10] for i in range(0, len(paragraphs), 10)]
         held[name] = stretches[HELD_OUT // 2 :: HELD_OUT] or stretches[-1:]
         learnt[name] = [s for s in stretches if s not in held[name]]
-    words = tokenizer(learnt)
-    data = Data(words, learnt)
-    model = Model()
-    train(model, data, words, held, pathlib.Path(out + ".state"))
-    write(model, words, out)
+    return learnt, held
 
 
 def tokenizer(texts: dict) -> tokenizers.Tokenizer:
@@ -95,12 +103,18 @@ class Data:
         self.subject = {w for w, n in count.items() if len(w) > 3 and w.isalpha() and 3 <= n < total * COMMON}
         self.subject |= {"light", "rays", "colours", "colour", "prism", "glass", "water", "heat", "white", "bodies"}
         self.left: list[int] = []
+        self.step, self.text = 0, self.endless()
+
+    def endless(self):
+        while True:
+            yield from self.pieces()
 
     def pieces(self):
         """Yields the text of each stretch: as prose, or as a dialogue."""
         self.random.shuffle(self.stretches)
         for name, stretch in self.stretches:
-            if self.random.random() < (0.6 if name == "opticks.txt" else 0.25):
+            others = 0.25 if self.step < STEPS * OPTICKS_FROM else 0
+            if self.random.random() < (0.6 if name == "opticks.txt" else others):
                 yield self.dialogue(stretch)
             else:
                 yield "\n".join(stretch) + END
@@ -123,9 +137,8 @@ class Data:
     def batch(self, length: int) -> torch.Tensor:
         """Returns [BATCH_TOKENS / length, length + 1] tokens."""
         need = BATCH_TOKENS // length * (length + 1)
-        while len(self.left) < need:
-            for text in self.pieces():
-                self.left += self.words.encode(text).ids
+        while len(self.left) < need:  # one piece after another, so that the mixture follows the step
+            self.left += self.words.encode(next(self.text)).ids
         out, self.left = self.left[:need], self.left[need:]
         return torch.tensor(out).view(-1, length + 1)
 
@@ -198,6 +211,7 @@ def train(model: Model, data: Data, words, held: dict, state: pathlib.Path) -> N
         share = min((step + 1) / WARMUP, 1) * (1 - max(0, step / STEPS - 0.4) / 0.6)  # up, level, and down to zero
         for g, rate in zip((g for o in optimizers for g in o.param_groups), rates):
             g["lr"] = rate * share
+        data.step = step
         ids = data.batch(LONG if step >= STEPS * LONG_FROM else SHORT)
         with torch.autocast("cpu", torch.bfloat16):
             loss = F.cross_entropy(model(ids[:, :-1]).float().flatten(0, 1), ids[:, 1:].flatten())
@@ -262,17 +276,23 @@ def write(model: Model, words, out: str) -> None:
     w.add_eot_token_id(tokens.index(CLOSE))
     w.add_add_bos_token(False)
     w.add_chat_template(TEMPLATE)
-    put(w, "token_embd.weight", model.embed)
-    put(w, "output_norm.weight", model.norm)
-    for i, l in enumerate(model.layers):
-        names = {"attn_norm": l.attn_norm, "attn_q": l.q, "attn_k": l.k, "attn_v": l.v, "attn_output": l.o}
-        names |= {"ffn_norm": l.ffn_norm, "ffn_gate": l.gate, "ffn_up": l.up, "ffn_down": l.down}
-        for name, p in names.items():
-            put(w, f"blk.{i}.{name}.weight", p)
+    for name, p in tensors(model):
+        put(w, name, p)
     w.write_header_to_file()
     w.write_kv_data_to_file()
     w.write_tensors_to_file()
     w.close()
+
+
+def tensors(model: Model):
+    """Yields the parameters with their names in GGUF files."""
+    yield "token_embd.weight", model.embed
+    yield "output_norm.weight", model.norm
+    for i, l in enumerate(model.layers):
+        names = {"attn_norm": l.attn_norm, "attn_q": l.q, "attn_k": l.k, "attn_v": l.v, "attn_output": l.o}
+        names |= {"ffn_norm": l.ffn_norm, "ffn_gate": l.gate, "ffn_up": l.up, "ffn_down": l.down}
+        for name, p in names.items():
+            yield f"blk.{i}.{name}.weight", p
 
 
 def put(w: gguf.GGUFWriter, name: str, p: nn.Parameter) -> None:
