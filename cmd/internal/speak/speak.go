@@ -13,20 +13,20 @@ import (
 //go:embed speak.gguf
 var file []byte
 
-// Name is the model's name, as /v1/models lists it.
-const Name = "coppice-speak"
+// name is the model's name, as /v1/models lists it.
+const name = "coppice-speak"
 
-// Write writes the model's GGUF file, Name.gguf, into a directory of its own in the temporary
+// Write writes the model's GGUF file into a directory of its own in the temporary
 // directory. remove deletes both.
 func Write() (path string, remove func(), err error) {
 	dir, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
-		return "", nil, fmt.Errorf("a directory for the model %s: %w", Name, err)
+		return "", nil, fmt.Errorf("a directory for the model %s: %w", name, err)
 	}
-	path, remove = filepath.Join(dir, Name+".gguf"), func() { os.RemoveAll(dir) }
+	path, remove = filepath.Join(dir, name+".gguf"), func() { os.RemoveAll(dir) }
 	if err := os.WriteFile(path, file, 0o600); err != nil {
 		remove()
-		return "", nil, fmt.Errorf("the model %s: %w", Name, err)
+		return "", nil, fmt.Errorf("the model %s: %w", name, err)
 	}
 	return path, remove, nil
 }
