@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/engine/model"
 )
 
 var (
@@ -195,7 +197,11 @@ func (b *book) run(t *testing.T, name, dir string) {
 	if i < 0 {
 		t.Fatalf("-client-model %s: it is one of demo, smollm2, coder", name)
 	}
-	flags, served, tries := []string{"--default-max-tokens", "600"}, "demo", "3"
+	demo := filepath.Join(t.TempDir(), "demo")
+	if err := model.Generate(demo, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	flags, served, tries := []string{"--default-max-tokens", "600", "--model", demo}, "demo", "3"
 	if file := clientModels[i].file; file != "" {
 		path := filepath.Join(os.Getenv("COPPICE_MODELS"), file)
 		if _, err := os.Stat(path); err != nil {

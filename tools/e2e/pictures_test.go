@@ -25,7 +25,7 @@ func TestPagePictures(t *testing.T) {
 	}
 	b := browse(t)
 	p := launch(t, http.DefaultClient, []string{"serve"}, []string{"--kv-tokens", "16384", "--max-running", "6"}) // defaults, but a pool that is soon full
-	p.model = "demo"
+	p.model = "coppice-speak"
 	run(b, "load the page", chromedp.Navigate(p.url+"/"))
 	b.see("the page is live", `document.querySelector("#state").textContent === "live"`)
 	b.pictures("idle")
@@ -44,7 +44,7 @@ func TestPagePictures(t *testing.T) {
 	run(b, "the size of a picture", chromedp.EmulateViewport(1280, 900))
 	run(b, "light", call(emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: "light"}}}))
 	tiers := launch(t, http.DefaultClient, []string{"serve"}, []string{"--kv-tokens", "4096", "--max-running", "6", "--kv-host", "8MiB", "--kv-disk", t.TempDir() + ":64MiB"})
-	tiers.model = "demo"
+	tiers.model = "coppice-speak"
 	run(b, "load the page", chromedp.Navigate(tiers.url+"/"))
 	tiers.load(10)
 	b.see("tiers are at work", `/disk .*[1-9][\d,.k]* tokens found/.test(document.querySelector("#tiers").textContent)`)
