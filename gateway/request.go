@@ -53,7 +53,7 @@ type proxiedRequest struct {
 	attempt  *attempt
 	attempts int
 	pools    *dispatch.Partition // the pools at the time of the request's arrival; nil without pools
-	pool     router.PoolID   // current pool; 0 without pools
+	pool     router.PoolID       // current pool; 0 without pools
 	status   int
 	fault    error
 	stuck    bool // no other worker may be asked, because the last one may have begun the request

@@ -21,7 +21,7 @@ type Dispatcher struct {
 	start time.Time
 	index *residency.Residency
 
-	pools  atomic.Pointer[Partition]                // nil: all workers form one group
+	pools  atomic.Pointer[Partition]            // nil: all workers form one group
 	groups atomic.Pointer[groups]               // the pool of each worker
 	places places                               // the bucket of each worker
 	peers  struct{ news, joined chan struct{} } // capacity 1 each, see News; nil without replicas
