@@ -43,9 +43,7 @@ var testTools = []string{"f", "g", "weather"}
 
 // ways returns the ways to read an output in a form, nil for an output without calls.
 func ways(f *toolcall.Form) (all []Options) {
-	for _, o := range []Options{{Form: f, Tools: testTools}, {Form: f, One: true, Tools: testTools}, {Form: f, Exact: true, Tools: testTools}} {
-		all = append(all, o)
-	}
+	all = []Options{{Form: f, Tools: testTools}, {Form: f, One: true, Tools: testTools}, {Form: f, Exact: true, Tools: testTools}}
 	if f == nil || f == toolcall.Hermes {
 		all = append(all, Options{Form: f, Reasoning: true}, Options{Form: f, Exact: true, Reasoning: true, Opened: true, Tools: testTools})
 	}

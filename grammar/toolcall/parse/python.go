@@ -134,7 +134,7 @@ func (y *python) endWord() bool {
 	if y.key {
 		y.state = pythonColon
 		y.out = append(append(append(y.out, '"'), word...), '"')
-		return strings.IndexAny(word, "+-.") < 0
+		return !strings.ContainsAny(word, "+-.")
 	}
 	y.state = pythonNext
 	switch word {
