@@ -2,18 +2,19 @@
 
     python3 tools/speak/check.py TEXTS MODEL.gguf
 
-It writes 256 tokens for each of 100 seeds, at the temperature of 0.8 and the other defaults of Coppice, from questions and from the beginnings of
-held-out paragraphs, and looks for the longest run of tokens that the training text has too. It fails if one has 64 tokens or more.
+It has coppice generate write 256 tokens for each of 100 seeds, from questions and from the beginnings of held-out paragraphs, and looks for the
+longest run of tokens that the training text has too. It fails if one has 64 tokens or more.
 """
 
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 import speak
 from speak import gguf, tokenizers, torch
 
 SEEDS, TOKENS, RECITED = 100, 256, 64
-TEMPERATURE, TOP_K, TOP_P, MIN_P = 0.8, 40, 0.95, 0.05
 
 
 def main(texts: str, file: str) -> None:
@@ -29,7 +30,7 @@ def main(texts: str, file: str) -> None:
     known = [g for stretches in learnt.values() for s in stretches for g in (words.encode("\n".join(s)).ids,)]
     text = " ".join(" ".join(map(str, ids)) for ids in known) + " "
     longest, where = 0, ""
-    for seed, ids in enumerate(written(model, words, held)):
+    for seed, ids in enumerate(written(file, words, held)):
         for i in range(len(ids) - 7):
             n = 8
             if tuple(ids[i : i + n]) not in grams:
@@ -59,31 +60,18 @@ def read(file: str):
     return model, t
 
 
-@torch.no_grad()
-def written(model, words, held: dict):
-    """Yields the tokens that the model writes, seed by seed, up to the end that it chooses."""
+def written(file: str, words, held: dict):
+    """Yields the tokens that the model writes, seed by seed, by coppice generate with its defaults."""
     openings = [s[0][:80] for stretches in held.values() for s in stretches]
     subjects = ["light", "the prism", "colours", "a mirror", "the eye", "water", "glass", "heat", "the Sun", "a ray"]
-    end = {words.token_to_id(speak.END), words.token_to_id(speak.CLOSE)}
-    for seed in range(SEEDS):
-        torch.manual_seed(seed)
-        prompt = openings[seed // 2 % len(openings)]
-        if seed % 2 == 0:
-            question = speak.ASKS[seed // 2 % len(speak.ASKS)].format(subjects[seed // 2 % len(subjects)])
-            prompt = f"{speak.OPEN}user\n{question}{speak.CLOSE}\n{speak.OPEN}assistant\n"
-        ids = words.encode(prompt).ids
-        begin = len(ids)
-        while len(ids) < begin + TOKENS and ids[-1] not in end:
-            ids.append(sampled(model(torch.tensor([ids]))[0, -1].float()))
-        yield ids[begin:]
-
-
-def sampled(logits) -> int:
-    best, at = logits.topk(TOP_K)
-    p = (best / TEMPERATURE).softmax(0)
-    p[1:][p.cumsum(0)[:-1] >= TOP_P] = 0
-    p[p < MIN_P * p[0]] = 0
-    return at[torch.multinomial(p, 1)].item()
+    with tempfile.TemporaryDirectory() as dir:
+        subprocess.run(["go", "build", "-o", f"{dir}/coppice", "./cmd/coppice"], check=True, cwd=pathlib.Path(__file__).parents[2])
+        for seed in range(SEEDS):
+            flags, prompt = [], openings[seed // 2 % len(openings)]
+            if seed % 2 == 0:
+                flags, prompt = ["--chat"], speak.ASKS[seed // 2 % len(speak.ASKS)].format(subjects[seed // 2 % len(subjects)])
+            command = [f"{dir}/coppice", "generate", "--model", file, "--max-tokens", str(TOKENS), "--seed", str(seed), *flags, prompt]
+            yield words.encode(subprocess.run(command, check=True, capture_output=True, text=True).stdout).ids
 
 
 if __name__ == "__main__":
