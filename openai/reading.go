@@ -1,7 +1,5 @@
 package openai
 
-import "github.com/coppice-llm/coppice/grammar/toolcall"
-
 import "encoding/json"
 
 // reading is the state of decoding one request.
@@ -41,7 +39,7 @@ type toolChoice struct {
 	name           string // the one tool that must be called
 	from           place  // the field that requires it
 	parallel       *bool
-	form           *toolcall.Form // Options.CallForm
+	form           string // Options.CallForm
 }
 
 // setter decodes one field into r.

@@ -3,7 +3,6 @@ package openai
 import (
 	"time"
 
-	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -141,6 +140,6 @@ type Options struct {
 	// Sampling holds the defaults of sampling parameters. nil: temperature 1, and everything
 	// else off.
 	Sampling *Sampling
-	// CallForm is the form of the model's tool calls. nil: toolcall.Hermes.
-	CallForm *toolcall.Form
+	// CallForm is the name of the form of the model's tool calls, one of package toolcall's. "": hermes.
+	CallForm string
 }

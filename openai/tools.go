@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-
-	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // tools reads the tools, which go to the template as raw JSON. Their shape is checked, because a
@@ -146,8 +144,8 @@ type callFormat struct {
 
 // hold sets a format for the whole output.
 func (r *reading) hold(f callFormat) {
-	if form := r.wanted.form; form != nil && form != toolcall.Hermes {
-		f.Form = form.Name
+	if form := r.wanted.form; form != "hermes" {
+		f.Form = form
 	}
 	b, err := json.Marshal(f)
 	if err != nil {

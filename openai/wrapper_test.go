@@ -3,8 +3,6 @@ package openai
 import (
 	"strings"
 	"testing"
-
-	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
 // TestClip: a clipped text is valid UTF-8.
@@ -66,7 +64,7 @@ func TestCallFormat(t *testing.T) {
 		{`,"guided_regex":"a"`, "mistral", "", ""},
 		{`,"allowed_token_ids":[1]`, "mistral", "", ""},
 	} {
-		chat, err := DecodeChat([]byte(body+c.more+"}"), Options{CallForm: toolcall.FormByName(c.form)})
+		chat, err := DecodeChat([]byte(body+c.more+"}"), Options{CallForm: c.form})
 		if err != nil {
 			t.Fatal(err)
 		}

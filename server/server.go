@@ -148,7 +148,7 @@ func New(cfg Config) (*Server, error) {
 	s.policies.calling = newCalling(&cfg)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
-	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.form}
+	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.form.Name}
 	s.fixed.sampling = DescribeSampling(cfg.Sampling)
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {
