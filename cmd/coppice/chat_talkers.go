@@ -13,6 +13,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/bench/load"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/openai"
@@ -34,7 +35,11 @@ func (c *chatCmd) openLocal(ctx context.Context) (talker, error) {
 	}
 	defer remove()
 	if _, err := os.Stat(dir); err == nil { // else open says that there is no model
-		if _, err := local.Template(dir); err != nil { // fails before the weights are read
+		_, err := local.Template(dir) // fails before the weights are read
+		if errors.Is(err, gguf.ErrFormat) {
+			return nil, err // a damaged file helps no other command
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%w; coppice generate continues texts without one", err)
 		}
 	}
