@@ -12,6 +12,7 @@ type StepCost struct {
 	Token   float64 // per token of a prompt
 	Pair    float64 // per token of context that a prompt token attends to
 	Context float64 // per token of context of a decode row
+	Draft   float64 // per draft of a row: one position more that runs and is sampled, without its context
 	Host    float64 // per step: work of this machine before the device begins; the device waits for it unless another step is in flight
 }
 
@@ -21,6 +22,8 @@ type StepShape struct {
 	PromptTokens int   // tokens of rows with several tokens
 	PromptPairs  int64 // sum over the PromptTokens of the tokens that each of them attends to
 	Context      int64 // sum over the rows of one token of the tokens that each row attends to
+	Drafts       int   // drafts of rows
+	DraftPairs   int64 // sum over the Drafts of the tokens that each of them attends to
 }
 
 // Add counts a row of n tokens, the first at position start. Token i of the row, from 0, attends
@@ -37,9 +40,24 @@ func (s *StepShape) Add(start, n int) {
 	s.PromptPairs += int64(n)*int64(start) + int64(n)*int64(n+1)/2
 }
 
+// AddDrafts counts the n drafts of a row, the first at position start, where the row's own tokens
+// end; Add counts the row without them. Draft i, from 0, attends to start+i+1 tokens. So a decode row
+// at position 10 with 3 drafts is Add(10, 1) and AddDrafts(11, 3), which adds 12+13+14 = 39 to
+// DraftPairs.
+func (s *StepShape) AddDrafts(start, n int) {
+	s.Drafts += n
+	s.DraftPairs += int64(n)*int64(start) + int64(n)*int64(n+1)/2
+}
+
 // Fixed returns the seconds of a step of shape s that do not depend on its prompt tokens.
 func (c *StepCost) Fixed(s *StepShape) float64 {
-	return c.Step + float64(c.Row*float64(s.Rows)) + float64(c.Context*float64(s.Context))
+	return c.Step + float64(c.Row*float64(s.Rows)) + float64(c.Context*float64(s.Context)) + c.drafts(s)
+}
+
+// drafts returns the seconds that the drafts add to a step of shape s. A draft attends to KV that its
+// row reads anyway, so a token of its context costs what it costs a prompt token.
+func (c *StepCost) drafts(s *StepShape) float64 {
+	return float64(c.Draft*float64(s.Drafts)) + float64(c.Pair*float64(s.DraftPairs))
 }
 
 // Prompts returns the seconds that the prompt tokens add to a step of shape s.

@@ -11,7 +11,8 @@
 //     while batch N runs may be handed out in batch N+1.
 //  2. Visibility. A row may read KV slots written by earlier rows of its batch.
 //  3. Write exclusivity. Only one row of a batch writes the KV slots of a sequence's
-//     positions [Start, Start+n). KV slots past a sequence's end hold garbage that no row reads.
+//     positions [Start, Start+n). KV slots past a sequence's end hold garbage that no row reads:
+//     among it the KV of drafts that were refused, which the sequence's next rows overwrite.
 //  4. Ownership. A Batch and its slices belong to the backend until the ticket
 //     completes, a Result to the caller. The scheduler alone decides which pages are free.
 //  5. A deferred row runs the slot's last sampled token, which may still be
@@ -30,6 +31,9 @@
 //     number once, and the backend keeps them for all rows that name it, until a batch
 //     drops the number or sets it again. [Masks] does that in host memory. [Submitted]
 //     tracks the tables and masks after all submitted batches, for Batch.Validate.
+//  12. Drafts. A row may carry guesses at its next tokens, up to Info.MaxDrafts. It gives the tokens,
+//     log-probabilities and digests that rows without guesses would give one by one, so a wrong
+//     guess costs time and changes nothing. See Row.Drafts.
 //
 // A backend that sets Info.Deterministic promises what makes a prefix cache testable: the
 // logits after a token prefix are the same bits for every batch mix, chunking,

@@ -53,6 +53,8 @@ type Info struct {
 	// MaxMasks is the number of masks that the backend keeps. It is 0 if the backend supports
 	// none, else at least MaxRows·MaxInflight, so that each row in flight can have its own mask.
 	MaxMasks int
+	// MaxDrafts is the largest length of Row.Drafts; 0: the backend takes none.
+	MaxDrafts int
 
 	Cost StepCost // estimate of a step's duration
 
@@ -100,7 +102,8 @@ type Batch struct {
 	Rows   []Row
 }
 
-// Row runs some tokens of one sequence: a prefill chunk or a decode step.
+// Row runs some tokens of one sequence: a prefill chunk or a decode step. Its own tokens are Tokens,
+// or the one of a Deferred row; Drafts may follow them.
 type Row struct {
 	Slot Slot
 	// Start is the position of the first token to run, which is also the number
@@ -111,10 +114,24 @@ type Row struct {
 	// Deferred: n = 1 and the token is the slot's last sampled one. If the slot
 	// has sampled nothing since its bind, Submit fails with ErrInvalid.
 	Deferred bool
+	// Drafts are guesses at the d tokens that follow the row's own n, those of a Deferred row
+	// included; only a row that samples has some, at most Info.MaxDrafts. The row runs all n+d tokens
+	// at [Start, Start+n+d) and verifies the guesses: it draws sample i, from 0, after its own
+	// tokens and the first i guesses, with the random numbers of SampleIndex+i and with penalties that
+	// count these guesses as output. The first guesses that equal their samples are confirmed:
+	// RowOut.Confirmed is their number c, and RowOut.Token is sample c. So a row with drafts gives
+	// 1 to d+1 tokens, the same ones as c+1 rows of one sample each, and leaves the slot in the same
+	// state. The sequence then has KV for [Start, Start+n+c), and its next row starts at Start+n+c.
+	// Until the caller has the result of the batch, it submits no other row of the slot, and none that
+	// reads the KV of the guesses.
+	Drafts []kv.Token
+	// DraftMasks are the masks of the samples after the first: DraftMasks[i] is that of sample i+1,
+	// the one after Drafts[i], as Mask is that of sample 0. len is d, or 0: all tokens are allowed.
+	DraftMasks []MaskID
 	// Pages are appended to the slot's table, which then has at least
-	// CeilPages(Start+n) pages by ascending position.
+	// CeilPages(Start+n+d) pages by ascending position.
 	Pages []kv.PageID
-	// Sample one token after the last position; false for all chunks but the last.
+	// Sample one token after the last of the row's own tokens; false for all chunks but the last.
 	Sample bool
 	// SampleIndex is the index of that token in the request's output, the
 	// counter of the random generator.
@@ -130,12 +147,26 @@ type Row struct {
 	PromptTop      int32
 }
 
-// Len returns the number of tokens that the row runs.
-func (r *Row) Len() int {
+// Len returns the number of tokens that the row runs: its own and its drafts.
+func (r *Row) Len() int { return r.Own() + len(r.Drafts) }
+
+// Own returns the number of tokens that the row runs without its drafts.
+func (r *Row) Own() int {
 	if r.Deferred {
 		return 1
 	}
 	return len(r.Tokens)
+}
+
+// MaskAt returns the mask of sample i of a row with drafts; sample 0 is that of any row.
+func (r *Row) MaskAt(i int) MaskID {
+	switch {
+	case i == 0:
+		return r.Mask
+	case len(r.DraftMasks) == 0:
+		return 0
+	}
+	return r.DraftMasks[i-1]
 }
 
 // SlotBind gives a slot to a sequence and resets the slot's state. Pages are the first pages of
@@ -203,7 +234,22 @@ type RowOut struct {
 	// nil for an entry that is NaN. PromptTop is nil if Row.PromptTop is 0.
 	PromptTop [][]TokenLogprob
 	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	Err       error  // wraps ErrLogits, ErrNoToken or ErrMove; fails this row only; the row's KV must not be cached
+	// Confirmed is the number of leading Row.Drafts that the samples equal. Token, Logprob, Top and
+	// Digest are those of the sample after them. It is 0 if Err is set: a row that fails gives no token.
+	Confirmed int32
+	// Drafts has what the row asks for besides tokens, for each of the Confirmed drafts; nil if the
+	// row asks for neither a digest nor log-probabilities.
+	Drafts []DraftOut
+	// Err wraps ErrLogits, ErrNoToken or ErrMove. It fails this row only, whose KV must not be cached.
+	// After a guess that was refused nothing is sampled, so no error there fails the row.
+	Err error
+}
+
+// DraftOut has the Logprob, Top and Digest of a confirmed draft, as RowOut has them of its Token.
+type DraftOut struct {
+	Logprob float32
+	Top     []TokenLogprob
+	Digest  uint64
 }
 
 // TokenLogprob is a token and the natural logarithm of its probability.
@@ -215,10 +261,12 @@ type TokenLogprob struct {
 // StepStats are counted by the backend where it computes, so that tests can compare them with the
 // scheduler's own counts.
 type StepStats struct {
-	GivenTokens    int   // positions run whose token was in the batch
+	GivenTokens    int   // positions run whose token was in the batch, drafts included
 	DeferredTokens int   // positions run whose token was the slot's last sample
 	KVTokensRead   int64 // KV entries attended to, summed over positions
-	Samples        int
+	Samples        int   // tokens of the outputs: one a row that samples, and its confirmed drafts
+	Drafted        int   // positions of drafts, counted in GivenTokens too
+	Confirmed      int   // drafts confirmed, counted in Samples too
 	CopiedPages    int
 	Nanos          int64 // device time of the step
 }

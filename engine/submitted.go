@@ -13,7 +13,8 @@ type Submitted struct {
 
 type submittedSlot struct {
 	pages   int32
-	sampled bool // a batch since the slot's bind samples
+	sampled bool   // a batch since the slot's bind samples
+	drafted uint64 // Seq of the last batch with drafts in the slot since its bind; 0: none
 }
 
 type slotWas struct {
@@ -38,7 +39,7 @@ func (s *Submitted) Take(b *Batch) {
 	}
 	for i := range b.Rows {
 		r := &b.Rows[i]
-		s.append(r)
+		s.append(r, b.Seq)
 		if r.Sample {
 			s.slots[r.Slot].sampled = true
 		}
@@ -58,12 +59,16 @@ func (s *Submitted) bind(b *SlotBind) {
 	s.slots[b.Slot] = submittedSlot{pages: int32(len(b.Pages))}
 }
 
-// append adds the number of a row's new pages to that of its slot's table. It keeps the old state
-// of the slot for restore.
-func (s *Submitted) append(r *Row) {
-	if len(r.Pages) > 0 {
-		s.slotsWere = append(s.slotsWere, slotWas{r.Slot, s.slots[r.Slot]})
-		s.slots[r.Slot].pages += int32(len(r.Pages))
+// append adds the number of a row's new pages to that of its slot's table, and records that the
+// batch with Seq seq has drafts, if the row has some. It keeps the old state of the slot for restore.
+func (s *Submitted) append(r *Row, seq uint64) {
+	if len(r.Pages) == 0 && len(r.Drafts) == 0 {
+		return
+	}
+	s.slotsWere = append(s.slotsWere, slotWas{r.Slot, s.slots[r.Slot]})
+	s.slots[r.Slot].pages += int32(len(r.Pages))
+	if len(r.Drafts) > 0 {
+		s.slots[r.Slot].drafted = seq
 	}
 }
 

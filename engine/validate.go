@@ -77,16 +77,19 @@ func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 		state.setMask(m.ID, b.Seq)
 	}
 	for i := range b.Rows {
-		if id := b.Rows[i].Mask; id != 0 && (!info.validMask(id) || state.masks[id] == 0) {
-			return fmt.Errorf("row %d: %w", i, invalid("mask %d is not set", id))
+		r := &b.Rows[i]
+		for j := range 1 + len(r.DraftMasks) {
+			if id := r.MaskAt(j); id != 0 && (!info.validMask(id) || state.masks[id] == 0) {
+				return fmt.Errorf("row %d: %w", i, invalid("mask %d is not set", id))
+			}
 		}
 	}
 	return nil
 }
 
 // validateTables checks that after the Binds and the Pages of its rows each slot's table has the
-// pages that the rows need, that the slot of a deferred row has sampled, and that each swap replaces
-// an entry that exists. It applies the Binds and rows to tables; the caller restores them.
+// pages that the rows need, that the slot of a deferred row has sampled, that no row follows one with
+// drafts in its slot, and that each swap replaces an entry that exists. It applies the Binds and rows to tables; the caller restores them.
 func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
 		tables.bind(&b.Binds[i])
@@ -96,7 +99,10 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	}
 	for i := range b.Rows {
 		r := &b.Rows[i]
-		tables.append(r)
+		if tables.slots[r.Slot].drafted == b.Seq {
+			return fmt.Errorf("row %d: %w", i, invalid("slot %d has drafts in an earlier row of the batch", r.Slot))
+		}
+		tables.append(r, b.Seq)
 		slot := &tables.slots[r.Slot]
 		if r.Deferred && !slot.sampled {
 			return fmt.Errorf("row %d: %w", i, invalid("deferred, but slot %d has sampled nothing since its bind", r.Slot))
@@ -164,6 +170,27 @@ func (r *Row) validate(info *Info) error {
 	for _, t := range r.Tokens {
 		if uint64(t) >= uint64(info.Vocab) {
 			return invalid("token %d of a vocabulary of %d", t, info.Vocab)
+		}
+	}
+	return r.validateDrafts(info)
+}
+
+func (r *Row) validateDrafts(info *Info) error {
+	switch d := len(r.Drafts); {
+	case len(r.DraftMasks) != 0 && len(r.DraftMasks) != d:
+		return invalid("%d masks for %d drafts", len(r.DraftMasks), d)
+	case d == 0:
+		return nil
+	case d > info.MaxDrafts:
+		return invalid("%d drafts, the backend %s takes %d", d, info.Name, info.MaxDrafts)
+	case !r.Sample:
+		return invalid("%d drafts of a row that does not sample", d)
+	case r.PromptLogprobs:
+		return invalid("%d drafts of a row that asks for log-probabilities of the prompt", d)
+	}
+	for _, t := range r.Drafts {
+		if uint64(t) >= uint64(info.Vocab) {
+			return invalid("draft %d of a vocabulary of %d", t, info.Vocab)
 		}
 	}
 	return nil

@@ -33,10 +33,10 @@ func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 // checkRow returns nil, or the reason why row i failed: the backend's own error, or
 // ErrContract if the answer is not what the row asked for. out is the answer, nil if the
 // backend gave none. The first test covers nearly all rows: they have no mask and no
-// log-probabilities, and a token of the vocabulary.
+// log-probabilities, a token of the vocabulary, and no confirmed drafts.
 func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
-	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
+	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && out.Confirmed == 0 && uint64(out.Token) < uint64(info.Vocab) {
 		if s := &p.rows[i].q.req.Sampling; !s.Logprobs && s.TopLogprobs == 0 {
 			return nil
 		}
@@ -55,6 +55,9 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	}
 	if out.Err != nil {
 		return out.Err
+	}
+	if c := out.Confirmed; c < 0 || int(c) > len(r.Drafts) {
+		return breach(info, i, "it confirms %d of %d drafts", c, len(r.Drafts))
 	}
 	if r.Sample {
 		if err := p.checkSample(info, i, out); err != nil {

@@ -91,6 +91,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: a.pageBytes(), KVType: cfg.KVType,
 			HostBytes: a.store.Bytes() + step.w.mapped(),
 			MaxSlots:  cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
+			MaxDrafts:     cfg.maxDrafts(),
 			Deterministic: true, Cost: stepCost(c, step, cfg), Capabilities: engine.AllCapabilities(),
 		},
 		arena: a,

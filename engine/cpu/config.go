@@ -54,6 +54,14 @@ func (c Config) WithDefaults() Config {
 // at least 256, so that masks which are used repeatedly need not be set again.
 func (c *Config) maxMasks() int { return max(c.MaxRows*c.MaxInflight, 256) }
 
+// maxDrafts is the most drafts of a row. Verifying them takes as long as a prompt chunk of that
+// length, and few outputs are that predictable.
+func (c *Config) maxDrafts() int { return min(64, c.MaxTokens-1) }
+
+// headRows is the number of positions whose logits are computed at a time. A row with the most
+// drafts fits, so that the head's weights are read once for all its positions.
+func (c *Config) headRows() int { return max(c.MaxRows, 1+c.maxDrafts()) }
+
 // Validate returns an error that names every invalid field with its value, or nil. Call it on
 // the result of WithDefaults.
 func (c Config) Validate() error {

@@ -3,6 +3,8 @@ package cpu
 import (
 	"fmt"
 	"sync/atomic"
+
+	"github.com/coppice-llm/coppice/engine"
 )
 
 // aloneTokens is the largest number of rows for which a phase without a product runs on one
@@ -111,11 +113,7 @@ func (s *step) tokenUnit(w *scratch, t int) {
 	case phaseEmbed:
 		id := int(s.tokens[t])
 		s.w.embed.Widen(s.x[t*d:(t+1)*d], id*d, (id+1)*d)
-		if s.batch.Rows[s.rowOf[t]].Deferred {
-			w.counts.DeferredTokens++
-		} else {
-			w.counts.GivenTokens++
-		}
+		s.count(&w.counts, t)
 		s.normTo(w, t, t, s.w.layers[0].attnNorm)
 	case phaseWrite:
 		s.writeKV(w, t)
@@ -140,6 +138,19 @@ func (s *step) tokenUnit(w *scratch, t int) {
 		s.normTo(w, t, int(s.want[s.headLo+t]), s.w.norm)
 	default:
 		panic(fmt.Sprintf("cpu: phase %d has no blocks", s.phase))
+	}
+}
+
+// count counts token t by the side that has chosen it.
+func (s *step) count(c *engine.StepStats, t int) {
+	switch drafted := s.sampleAt(t) > 0; {
+	case drafted:
+		c.GivenTokens++
+		c.Drafted++
+	case s.batch.Rows[s.rowOf[t]].Deferred:
+		c.DeferredTokens++
+	default:
+		c.GivenTokens++
 	}
 }
 

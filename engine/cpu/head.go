@@ -15,9 +15,10 @@ type lastLogits struct {
 	logits []float32
 }
 
-// sample computes the logits that the rows need, MaxRows at a time, and fills res.Out in the
-// order of rows. A row needs those after its last token, or with PromptLogprobs those after
-// every token. It checks abort before each part and returns false if it is set.
+// sample computes the logits that the rows need, as many at a time as there is room for, and fills
+// res.Out in the order of rows. A row needs those after its last own token and after each draft, or
+// with PromptLogprobs those after every token. It checks abort before each part and returns false if
+// it is set.
 func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic.Bool) bool {
 	s.want = s.want[:0]
 	for t := range s.tokens {
@@ -25,15 +26,16 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 		if o := s.outOfRow[s.rowOf[t]]; o < 0 || res.Out[o].Err != nil {
 			continue
 		}
-		if r.PromptLogprobs || s.lastOfRow(t) {
+		if r.PromptLogprobs || s.sampleAt(t) >= 0 {
 			s.want = append(s.want, int32(t))
 		}
 	}
-	for s.headLo = 0; s.headLo < len(s.want); s.headLo += len(s.outOfRow) {
+	most := len(s.logits) / s.w.head.stride()
+	for s.headLo = 0; s.headLo < len(s.want); s.headLo += most {
 		if abort.Load() {
 			return false
 		}
-		s.rows = min(len(s.outOfRow), len(s.want)-s.headLo)
+		s.rows = min(most, len(s.want)-s.headLo)
 		s.byBlock(phaseHeadNorm)
 		s.product(s.w.head, s.logits)
 		for i := range s.rows {
@@ -47,7 +49,8 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 }
 
 // finish evaluates logits, those after token t of row row: it records a prompt log-probability,
-// samples, or takes a digest, as the row asks. It fills out and counts the sample in stats.
+// samples, or takes a digest, as the row asks. It fills out and counts the sample in stats. Logits
+// after a draft are evaluated only if it is confirmed.
 func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *engine.StepStats) {
 	r := &s.batch.Rows[row]
 	if out.Err != nil {
@@ -56,12 +59,19 @@ func (s *step) finish(t, row int, logits []float32, out *engine.RowOut, stats *e
 	if r.PromptLogprobs {
 		s.promptLogprob(t, row, logits, out)
 	}
-	if out.Err == nil && s.lastOfRow(t) && (r.Sample || r.Digest) {
-		s.draw.Sample(r, row, s.masks.Of(r.Mask), logits, out)
-		if r.Sample && out.Err == nil {
-			stats.Samples++
-		}
+	i := s.sampleAt(t)
+	if out.Err != nil || i != int(out.Confirmed) || !r.Sample && !r.Digest {
+		return
 	}
+	if s.bad[t] { // a draft: the bad tokens of the row's own have failed it before
+		s.draw.FailRow(r, fmt.Errorf("%w: row %d, draft %d", engine.ErrLogits, row, i-1), out)
+		return
+	}
+	if s.draw.Sample(r, row, s.masks.Of(r.MaskAt(i)), logits, out) || out.Err != nil || !r.Sample {
+		return
+	}
+	stats.Confirmed += int(out.Confirmed)
+	stats.Samples += int(out.Confirmed) + 1
 }
 
 // promptLogprob appends to out the log-probability of the token after t; logits are those after t.
@@ -86,7 +96,7 @@ func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 			sampling.PromptUnknown(r, out)
 		}
 	}
-	if !s.lastOfRow(t) {
+	if s.sampleAt(t) < 0 {
 		sampling.Prompt(r, logits, s.tokens[t+1], out)
 		return
 	}
@@ -94,7 +104,9 @@ func (s *step) promptLogprob(t, row int, logits []float32, out *engine.RowOut) {
 	kept.end = s.pos[t] + 1
 }
 
-// lastOfRow reports whether token t is the last one of its row.
-func (s *step) lastOfRow(t int) bool {
-	return t+1 == len(s.tokens) || s.rowOf[t+1] != s.rowOf[t]
+// sampleAt returns the number of the sample that the logits after token t are for: 0 after the last
+// own token of its row, 1 after the first draft; below 0 before.
+func (s *step) sampleAt(t int) int {
+	r := &s.batch.Rows[s.rowOf[t]]
+	return int(s.pos[t]-r.Start) + 1 - r.Own()
 }

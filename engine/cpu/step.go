@@ -65,7 +65,7 @@ type step struct {
 	// Logits in progress.
 	want     []int32   // tokens, as indices into tokens, whose logits are needed
 	headLo   int       // first entry of want in this part
-	logits   []float32 // [MaxRows][stride of the head]
+	logits   []float32 // [rows of a part][stride of the head], see headRows
 	outOfRow []int32   // index into the result's Out, or -1
 }
 
@@ -144,14 +144,14 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 		}
 	}
 	s.wide = make([]float32, n*wide)
-	s.logits = make([]float32, cfg.MaxRows*s.w.head.stride())
+	s.logits = make([]float32, cfg.headRows()*s.w.head.stride())
 	some, all := w.quantized()
-	s.acts = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
+	s.acts = newActs(ops, max(n, cfg.headRows()), widest, some, all)
 	if some || !ops.vector() {
 		s.attn = make([]float32, n*attn)
 	}
 	if paired {
-		s.gated = newActs(ops, max(n, cfg.MaxRows), widest, some, all)
+		s.gated = newActs(ops, max(n, cfg.headRows()), widest, some, all)
 	}
 	s.scratch = make([]scratch, cfg.Threads)
 	for i := range s.scratch {
@@ -190,6 +190,7 @@ func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 		counts := &s.scratch[i].counts
 		stats.GivenTokens += counts.GivenTokens
 		stats.DeferredTokens += counts.DeferredTokens
+		stats.Drafted += counts.Drafted
 		stats.KVTokensRead += counts.KVTokensRead
 	}
 	if !s.sample(res, &stats, abort) {
@@ -221,11 +222,11 @@ func (s *step) load(b *engine.Batch) {
 				// any token; outcome fails the row.
 				t, s.noLast[i] = 0, true
 			}
-			s.tokens, s.rowOf, s.pos = append(s.tokens, t), append(s.rowOf, int32(i)), append(s.pos, r.Start)
-			continue
+			s.tokens = append(s.tokens, t)
 		}
-		for j, t := range r.Tokens {
-			s.tokens, s.rowOf, s.pos = append(s.tokens, t), append(s.rowOf, int32(i)), append(s.pos, r.Start+int32(j))
+		s.tokens = append(append(s.tokens, r.Tokens...), r.Drafts...)
+		for j := range r.Len() {
+			s.rowOf, s.pos = append(s.rowOf, int32(i)), append(s.pos, r.Start+int32(j))
 		}
 	}
 	for i := range s.scratch {
@@ -249,13 +250,13 @@ func (s *step) copyPages(b *engine.Batch) int {
 }
 
 // outcome makes the Out entries, for rows that sample, ask for a digest or log-probabilities,
-// or failed. A row fails if the residual of one of its tokens is not finite, or if it is
-// deferred and the sample that it continues failed.
+// or failed. A row fails if the residual of one of its own tokens is not finite, or if it is
+// deferred and the sample that it continues failed. A draft fails its row in finish, if at all.
 func (s *step) outcome() []engine.RowOut {
 	failed := s.noLast[:len(s.batch.Rows)]
 	count := 0
 	for t, bad := range s.bad[:len(s.tokens)] {
-		if bad {
+		if bad && s.sampleAt(t) <= 0 {
 			failed[s.rowOf[t]] = true
 		}
 	}

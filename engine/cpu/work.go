@@ -35,7 +35,7 @@ const memoryBytes = 25e9 // per second, read by all threads
 //   - Step reads all packed weights once;
 //   - Token multiplies one token by the layers' weights;
 //   - Pair is one score and one weighted value, for a token and a token of its context;
-//   - Row is a decode row: a token and the head;
+//   - Row is a decode row: a token and the head; Draft is the same, one row more to verify;
 //   - Context is one token of a decode row's context. No other row shares the read of its KV,
 //     so it costs the larger of arithmetic and memory.
 func stepCost(c *model.Config, s *step, cfg Config) engine.StepCost {
@@ -52,7 +52,7 @@ func stepCost(c *model.Config, s *step, cfg Config) engine.StepCost {
 	context := max(attend, float64(s.arena.pageBytes()/s.arena.tokens)/memoryBytes)
 	return engine.StepCost{
 		Step: float64(work.WeightBytes) / memoryBytes, Row: token + ops(work.HeadParams, products),
-		Token: token, Pair: attend, Context: context,
+		Token: token, Pair: attend, Context: context, Draft: token + ops(work.HeadParams, products),
 	}
 }
 

@@ -61,6 +61,9 @@ func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingPa
 	if o.Err != nil {
 		bad("%w", o.Err)
 	}
+	if o.Confirmed < 0 || int(o.Confirmed) > len(r.Drafts) {
+		bad("%d of %d drafts are confirmed", o.Confirmed, len(r.Drafts))
+	}
 	if r.Sample {
 		switch {
 		case uint64(o.Token) >= uint64(info.Vocab):

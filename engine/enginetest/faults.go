@@ -74,6 +74,7 @@ func tokenFaults() []Fault {
 			for a.out.Token = 0; allows(a.mask, a.out.Token); a.out.Token++ {
 			}
 		}},
+		inRow("confirms drafts that the row does not have", NeedsSample, func(o *engine.RowOut) { o.Confirmed = math.MaxInt32 }),
 		inRow("fails a row for its logits", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: engine.ErrLogits} }),
 		inRow("fails a row for a reason of its own", NeedsSample, func(o *engine.RowOut) { *o = engine.RowOut{Row: o.Row, Err: errOther} }),
 	}

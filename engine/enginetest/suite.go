@@ -50,6 +50,8 @@ func Checks() []Check {
 		{Name: "bias", run: checkBias},
 		{Name: "logprobs", run: checkLogprobs, needs: offersLogprobs},
 		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: offersPrompt},
+		{Name: "drafts", run: checkDrafts, needs: takesDrafts},
+		{Name: "draft-errors", run: checkDraftErrors, needs: func(info *engine.Info) bool { return takesDrafts(info) && offersMasks(info) }},
 		{Name: "answers", run: checkAnswers},
 		{Name: "validation", run: checkValidation},
 		{Name: "busy", run: checkBusy},

@@ -11,6 +11,6 @@
 //
 //	s := sampling.New(info.MaxSlots, info.Vocab)
 //	s.Bind(&batch.Binds[i])                       // in FIFO order
-//	s.Sample(&batch.Rows[r], r, mask, logits, &out)     // fills out, counts the token
+//	s.Sample(&batch.Rows[r], r, mask, logits, &out)     // fills out, counts the token; true: a draft is confirmed
 //	token, ok := s.Last(slot)                     // for Deferred rows
 package sampling

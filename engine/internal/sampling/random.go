@@ -21,7 +21,7 @@ const weightless = -28.5
 // the temperature, drops candidates by min-p, top-k and top-p, and takes the candidate with the
 // largest z - ln(-ln u), where z is its quotient and u a random number in (0, 1). By the
 // Gumbel-max theorem the result has the distribution of the softmax over the candidates. index is
-// the row's SampleIndex, which together with p.Seed and the token id determines u. If the best
+// the token's in the output, which together with p.Seed and the token id determines u. If the best
 // quotient overflows f32, random returns the best token, as at temperature 0. ok is false if no
 // token is allowed.
 func (s *Sampler) random(p *engine.SamplingParams, index int32) (token kv.Token, ok bool) {
@@ -143,7 +143,7 @@ func key(x float32) uint32 {
 }
 
 // gumbel returns the candidate of s.ids with the largest perturbed score z - ln(-ln u), the lowest
-// id on ties. seed is the slot's and index the row's SampleIndex. gumbel computes the two
+// id on ties. seed is the slot's and index that of random. gumbel computes the two
 // logarithms only where the score may be the largest. It skips a candidate whose z + maxGumbel is
 // below the best score so far, and one whose u is below enough: with such a u, not even the
 // largest z would reach the best score.

@@ -74,31 +74,38 @@ func (s *Sampler) Fail(id engine.Slot) { s.slots[id].sampled = false }
 // the raw ones, with len = vocab, and are not changed. It sets Digest if r asks for it. If a logit
 // is not finite, or no token is allowed, it sets Err. Otherwise, if r.Sample is set, it sets Token
 // and the requested log-probabilities; the token becomes the slot's last one and is counted for
-// penalties. The cost is O(vocab). It allocates only out.Top.
-func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float32, out *engine.RowOut) {
+// penalties. The cost is O(vocab). It allocates only out.Top and, if the row asks for something
+// besides tokens, out.Drafts.
+//
+// A row with drafts calls it once per position, from that of the row's last own token on, with the
+// mask of r.MaskAt, while it returns true: the sample equals the next draft, which is then confirmed,
+// and the logits after that draft come next.
+func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float32, out *engine.RowOut) (more bool) {
 	if len(logits) != s.vocab {
 		panic(fmt.Sprintf("sampling: %d logits for a vocabulary of %d", len(logits), s.vocab))
 	}
 	sl := &s.slots[r.Slot]
 	out.Row = index
+	i := out.Confirmed
+	if i > 0 {
+		keepDraft(r, &sl.params, out)
+	}
 	if r.Digest {
 		out.Digest = s.digest(logits)
 	}
 	best, finite := scan(logits)
 	if !finite {
 		at := slices.IndexFunc(logits, func(l float32) bool { return l-l != 0 })
-		sl.sampled = false
-		out.Err = fmt.Errorf("%w: row %d, token %d has %v", engine.ErrLogits, index, at, logits[at])
-		return
+		s.FailRow(r, fmt.Errorf("%w: row %d, token %d has %v", engine.ErrLogits, index, at, logits[at]), out)
+		return false
 	}
 	if !r.Sample {
-		return
+		return false
 	}
-	token, ok := s.draw(sl, r, mask, logits, best)
+	token, ok := s.draw(sl, r.SampleIndex+i, mask, logits, best)
 	if !ok {
-		sl.sampled = false
-		out.Err = fmt.Errorf("%w: row %d", engine.ErrNoToken, index)
-		return
+		s.FailRow(r, fmt.Errorf("%w: row %d", engine.ErrNoToken, index), out)
+		return false
 	}
 	out.Token = token
 	if p := &sl.params; p.Logprobs || p.TopLogprobs > 0 {
@@ -112,11 +119,36 @@ func (s *Sampler) Sample(r *engine.Row, index int, mask []uint64, logits []float
 	if sl.params.Penalised() {
 		sl.counts.add(token)
 	}
+	if int(i) < len(r.Drafts) && token == r.Drafts[i] {
+		out.Confirmed++
+		return true
+	}
+	return false
 }
 
-// draw applies the slot's parameters in the order of engine.SamplingParams and returns a token; ok
-// is false if none is allowed. best is the index of the largest logit.
-func (s *Sampler) draw(sl *slot, r *engine.Row, mask []uint64, logits []float32, best int) (kv.Token, bool) {
+// keepDraft moves what out has besides the token, that of the last confirmed draft, to the end of
+// out.Drafts, if row r or the parameters p ask for any of it.
+func keepDraft(r *engine.Row, p *engine.SamplingParams, out *engine.RowOut) {
+	if !r.Digest && !p.Logprobs && p.TopLogprobs == 0 {
+		return
+	}
+	if out.Drafts == nil {
+		out.Drafts = make([]engine.DraftOut, 0, len(r.Drafts))
+	}
+	out.Drafts = append(out.Drafts, engine.DraftOut{Logprob: out.Logprob, Top: out.Top, Digest: out.Digest})
+	out.Logprob, out.Top, out.Digest = 0, nil, 0
+}
+
+// FailRow ends row r with err: out has nothing else, and the slot no last sample, whatever the row's
+// earlier samples were.
+func (s *Sampler) FailRow(r *engine.Row, err error, out *engine.RowOut) {
+	s.Fail(r.Slot)
+	*out = engine.RowOut{Row: out.Row, Prompt: out.Prompt, PromptTop: out.PromptTop, Digest: out.Digest, Err: err}
+}
+
+// draw applies the slot's parameters in the order of engine.SamplingParams and returns the token with
+// that index in the output; ok is false if none is allowed. best is the index of the largest logit.
+func (s *Sampler) draw(sl *slot, index int32, mask []uint64, logits []float32, best int) (kv.Token, bool) {
 	p := &sl.params
 	if len(p.Bias) == 0 && !p.Penalised() && mask == nil && p.Temperature == 0 {
 		return kv.Token(best), true
@@ -133,7 +165,7 @@ func (s *Sampler) draw(sl *slot, r *engine.Row, mask []uint64, logits []float32,
 		best := argmax(s.work)
 		return kv.Token(best), !math.IsInf(float64(s.work[best]), -1)
 	}
-	return s.random(p, r.SampleIndex)
+	return s.random(p, index)
 }
 
 // digest returns XXH3-64 of the logits as little-endian f32.
