@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -92,8 +93,8 @@ func (p modelPath) find(ctx context.Context) (string, error) {
 	text := string(p)
 	if !strings.HasPrefix(text, hub.Prefix) {
 		path := kong.ExpandPath(text)
-		if _, err := os.Stat(path); errors.Is(err, fs.ErrNotExist) && hub.IsRepo(strings.TrimPrefix(text, "./")) {
-			return "", fmt.Errorf("there is no file or directory %s; if you mean the model of that name on the hub, give --model %s%s", text, hub.Prefix, text)
+		if err := p.missing(path); err != nil {
+			return "", err
 		}
 		return path, nil
 	}
@@ -116,6 +117,38 @@ func (p modelPath) find(ctx context.Context) (string, error) {
 	}
 	return m.Path, nil
 }
+
+// missing returns advice if there is nothing at a path that p names, or a directory without a model.
+func (p modelPath) missing(path string) error {
+	text := string(p)
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist) && hub.IsRepo(strings.TrimPrefix(text, "./")):
+		return fmt.Errorf("there is no file or directory %s; if you mean the model of that name on the hub, give --model %s%s", text, hub.Prefix, text)
+	case errors.Is(err, fs.ErrNotExist):
+		return fmt.Errorf("there is no file or directory %s; --model takes a GGUF file, a Hugging Face model directory or hf:owner/name, "+
+			"which downloads one; coppice models lists those that are here", text)
+	case err != nil || !info.IsDir():
+		return nil // opening it says more
+	}
+	for _, name := range []string{"config.json", "tokenizer.json"} { // a router needs no config
+		if _, err := os.Stat(filepath.Join(path, name)); !errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+	}
+	files, err := fs.Glob(os.DirFS(path), "*.gguf")
+	files = slices.DeleteFunc(files, func(name string) bool { return laterPart.MatchString(name) && !strings.Contains(name, "-00001-of-") })
+	if err != nil || len(files) == 0 {
+		return fmt.Errorf("%s has neither config.json nor tokenizer.json, so it is no Hugging Face model directory; --model also takes a GGUF file, or hf:owner/name, which downloads one", text)
+	}
+	if most := 3; len(files) > most {
+		files = append(files[:most], "…")
+	}
+	return fmt.Errorf("%s has neither config.json nor tokenizer.json, so it is no Hugging Face model directory; give one of its GGUF files: %s", text, strings.Join(files, ", "))
+}
+
+// laterPart matches the name of a part of a split GGUF file that is not its first, which names the model.
+var laterPart = regexp.MustCompile(`-\d{5}-of-\d{5}\.gguf$`)
 
 // pull downloads a model and shows a progress bar. It fails if offline.
 func pull(ctx context.Context, h *hub.Hub, ref hub.Ref) (*hub.Model, error) {

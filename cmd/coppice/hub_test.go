@@ -105,6 +105,18 @@ func TestModelNames(t *testing.T) {
 	testHub(t, "some/model", nil)
 	refused(t, []string{"there is no file or directory some/model", "--model hf:some/model"}, "generate", "--model", "some/model", "x")
 	refused(t, []string{"there is no file or directory some/model", "--model hf:some/model"}, "serve", "--addr", "127.0.0.1:0", "--model", "some/model")
+	folder := t.TempDir()
+	for _, command := range []string{"serve --addr 127.0.0.1:0", "chat"} {
+		refused(t, []string{folder + " has neither config.json nor tokenizer.json", "hf:owner/name"}, append(strings.Fields(command), "--model", folder)...)
+	}
+	for _, name := range []string{"a-00001-of-00002.gguf", "a-00002-of-00002.gguf", "b.gguf", "c.gguf", "d.gguf"} {
+		if err := os.WriteFile(filepath.Join(folder, name), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, command := range []string{"serve --addr 127.0.0.1:0", "chat"} {
+		refused(t, []string{"give one of its GGUF files: a-00001-of-00002.gguf, b.gguf, c.gguf, …\n"}, append(strings.Fields(command), "--model", folder)...)
+	}
 	refused(t, []string{"no reference to a model", "owner/name"}, "generate", "--model", "hf:model", "x")
 	refused(t, []string{"no GGUF file"}, "generate", "--model", "hf:some/model", "x")
 	refused(t, []string{"no such model"}, "pull", "some/other")

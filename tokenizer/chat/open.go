@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"strings"
 )
@@ -60,16 +61,17 @@ func readTemplates(dir string, templates map[string]string) error {
 	if one != nil {
 		templates[defaultName] = string(one)
 	}
-	more, err := filepath.Glob(filepath.Join(dir, "additional_chat_templates", "*.jinja"))
+	files := os.DirFS(dir) // not filepath.Glob: dir may have characters of patterns
+	more, err := fs.Glob(files, "additional_chat_templates/*.jinja")
 	if err != nil {
 		return fmt.Errorf("chat: open: %w", err)
 	}
-	for _, path := range more {
-		data, err := os.ReadFile(path)
+	for _, name := range more {
+		data, err := fs.ReadFile(files, name)
 		if err != nil {
-			return fmt.Errorf("chat: open: %w", err)
+			return fmt.Errorf("chat: open: %s: %w", dir, err)
 		}
-		templates[strings.TrimSuffix(filepath.Base(path), ".jinja")] = string(data)
+		templates[strings.TrimSuffix(path.Base(name), ".jinja")] = string(data)
 	}
 	return nil
 }

@@ -47,7 +47,7 @@ func TestOpen(t *testing.T) {
 		{"broken template", map[string]string{"chat_template.jinja": "{% if %}"}, Options{}, "", ErrInvalid},
 		{"unsupported template", map[string]string{"chat_template.jinja": "{% include 'x' %}"}, Options{}, "", ErrUnsupported},
 	} {
-		dir := t.TempDir()
+		dir := filepath.Join(t.TempDir(), "a[b") // a pattern would be malformed
 		for name, text := range tc.files {
 			write(t, filepath.Join(dir, name), text)
 		}
