@@ -1,0 +1,302 @@
+package drafts
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/coppice-llm/coppice/kv"
+)
+
+// text makes tokens of a small vocabulary that repeat earlier parts of themselves with changes.
+func text(rng *rand.Rand, n, vocab int) []kv.Token {
+	var all []kv.Token
+	for len(all) < n {
+		if len(all) > 20 && rng.IntN(2) == 0 {
+			from := rng.IntN(len(all) - 10)
+			all = append(all, all[from:min(from+5+rng.IntN(40), len(all))]...)
+		}
+		all = append(all, kv.Token(rng.IntN(vocab)))
+	}
+	return all[:n]
+}
+
+// longestMatch finds by comparison of all places what ngrams.find finds: the length of the longest
+// match of the last tokens, and whether a token at one of the places with that match is t.
+func longestMatch(all []kv.Token) (length int) {
+	for p := least; p < len(all); p++ {
+		if n := agree(all[:p], all); n >= least {
+			length = max(length, n)
+		}
+	}
+	return length
+}
+
+// TestOwnFindsTheLongest: a guess follows as long a match as there is, if it is among the last tries
+// places of its n-gram, and the text before the guess is that of the match.
+func TestOwnFindsTheLongest(t *testing.T) {
+	found, longer := 0, 0
+	for seed := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		all := text(rng, 300, 40)
+		o := newOwn(len(all))
+		o.read(all[:100])
+		for n := 100; n < len(all); n++ {
+			if n > 100 {
+				o.take(all[:n])
+			}
+			want := longestMatch(all[:n])
+			if (o.length > 0) != (want > 0) || o.length > want {
+				t.Fatalf("seed %d: after %d tokens the match has %d tokens, want %d", seed, n, o.length, want)
+			}
+			if o.length == 0 {
+				continue
+			}
+			if got := agree(all[:o.at], all[:n]); got < o.length {
+				t.Fatalf("seed %d: after %d tokens, %d agree with place %d, the match says %d", seed, n, got, o.at, o.length)
+			}
+			found++
+			if o.length < want {
+				longer++
+			}
+		}
+	}
+	if found < 1000 || longer > found/20 {
+		t.Errorf("%d matches, of which %d were not the longest", found, longer)
+	}
+}
+
+// TestOwnByParts: reading a prompt by parts gives the same guesses as at once.
+func TestOwnByParts(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 1))
+	all := text(rng, 2000, 30)
+	var whole, parts Record
+	a, b := NewSequence(1500, 500, nil), NewSequence(1500, 500, nil)
+	if n := a.Take(all, len(all), &whole); n != len(all) {
+		t.Fatalf("%d tokens taken at once, want %d", n, len(all))
+	}
+	for n := 0; n < len(all); {
+		n += b.Take(all, 1+rng.IntN(90), &parts)
+	}
+	if whole != parts || a.record != b.record {
+		t.Error("reading by parts learns something else")
+	}
+	var arena Arena
+	x, okX := a.Offer(all, 16, &whole, &arena)
+	y, okY := b.Offer(all, 16, &whole, &arena)
+	if okX != okY || !slices.Equal(x.Tokens, y.Tokens) || x.Match != y.Match {
+		t.Errorf("the offers differ: %+v and %+v", x, y)
+	}
+	if _, ok := a.Offer(append(all, 1), 16, &whole, &arena); ok {
+		t.Error("a token that was not taken got an offer")
+	}
+}
+
+// TestWindow: places further back than the window are not found, and the memory is bounded.
+func TestWindow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(4, 1))
+	all := make([]kv.Token, window+3000)
+	for i := range all {
+		all[i] = kv.Token(rng.Uint32() >> 1)
+	}
+	o := newOwn(1 << 30)
+	if n := 4 * (len(o.index.heads) + len(o.index.prev)); n != 1<<20 {
+		t.Errorf("the index has %d bytes, want a MiB", n)
+	}
+	old, late := all[1000:1010], all[5000:5010]
+	o.read(all)
+	for _, tc := range []struct {
+		again []kv.Token
+		want  int
+	}{{old, 0}, {late, 10}} {
+		o.read(append(slices.Clone(all), tc.again...))
+		if o.length != tc.want {
+			t.Errorf("the match has %d tokens, want %d", o.length, tc.want)
+		}
+	}
+}
+
+// TestPeriod: a draft goes on where the text that it copies ends.
+func TestPeriod(t *testing.T) {
+	all := []kv.Token{9, 1, 2, 1, 2, 1, 2}
+	o := newOwn(64)
+	o.read(all)
+	if got, want := o.draft(all, 5, nil), []kv.Token{1, 2, 1, 2, 1}; !slices.Equal(got, want) {
+		t.Errorf("the draft is %v, want %v", got, want)
+	}
+}
+
+// TestPrediction: a prediction is followed from its start, found again after tokens that were
+// replaced, inserted or left out, and ends with its last token.
+func TestPrediction(t *testing.T) {
+	guess := []kv.Token{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	output := []kv.Token{1, 2, 3, 99, 5, 6, 7, 8, 77, 78, 9, 10, 11, 14, 15, 16}
+	wrong := map[int]bool{3: true, 8: true, 13: true} // by index in output
+	without := map[int]bool{4: true, 5: true, 6: true, 9: true, 10: true, 11: true, 12: true, 14: true, 15: true}
+	p := newPrediction(guess)
+	for i := range output {
+		match, right := p.take(output[:i+1])
+		if (match > 0 && !right) != wrong[i] || match == 0 && !without[i] {
+			t.Errorf("token %d: match %d, right %v", output[i], match, right)
+		}
+	}
+	if p.match() != 0 {
+		t.Error("a guess follows the end of the prediction")
+	}
+	// Of two places with equal matches, the one nearest to the lost place counts.
+	again := slices.Concat(guess[:8], []kv.Token{50, 1, 2, 3, 60})
+	p = newPrediction(again)
+	for _, n := range []int{1, 2, 3, 4} {
+		p.take([]kv.Token{40, 1, 2, 3}[:n])
+	}
+	if got := p.draft(nil, 2, nil); !slices.Equal(got, []kv.Token{4, 5}) {
+		t.Errorf("the draft is %v, want that of the near place", got)
+	}
+}
+
+// TestAllocs: taking and offering allocates nothing.
+func TestAllocs(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 1))
+	all := text(rng, 6000, 50)
+	var record Record
+	var arena Arena
+	s := NewSequence(1000, 5000, all[500:700])
+	s.Take(all[:2000], 2000, &record)
+	s.Offer(all[:2000], 32, &record, &arena)
+	n := 2000
+	if allocs := testing.AllocsPerRun(1000, func() {
+		n++
+		s.Take(all[:n], 1, &record)
+		arena.Reset()
+		s.Offer(all[:n], 8, &record, &arena)
+	}); allocs > 0 {
+		t.Errorf("%v allocations a token", allocs)
+	}
+}
+
+// TestRates: a record moves from the prior to what it sees, a sequence's own counts more, and old
+// guesses are forgotten.
+func TestRates(t *testing.T) {
+	var all, one Record
+	if got := all.rate(&one, Own, 3); math.Abs(got-prior[0]) > 1e-9 {
+		t.Errorf("the rate of an empty record is %v", got)
+	}
+	for range 200 {
+		all.learn(Own, 5, true)
+	}
+	if got := all.rate(&one, Own, 6); got < 0.95 {
+		t.Errorf("the rate after 200 right guesses is %v", got)
+	}
+	if got := all.rate(&one, Tree, 6); got > 0.6 {
+		t.Errorf("the rate of another source is %v", got)
+	}
+	for range 16 {
+		one.learn(Own, 5, false)
+	}
+	if got := all.rate(&one, Own, 5); got > 0.25 {
+		t.Errorf("the rate of a sequence with 16 wrong guesses is %v", got)
+	}
+	for range 300 {
+		all.learn(Own, 5, false)
+	}
+	if got := all.rate(&Record{}, Own, 5); got > 0.1 {
+		t.Errorf("the rate after 300 wrong guesses is %v", got)
+	}
+}
+
+// best tries all numbers of guesses, the most probable first, and returns the highest rate.
+func best(offers []Offer, step Step) float64 {
+	var gains []float64
+	for _, o := range offers {
+		gains = append(gains, o.Gains...)
+	}
+	slices.Sort(gains)
+	slices.Reverse(gains)
+	most, sum := float64(step.Rows)/step.Seconds, 0.0
+	for k, g := range gains[:min(len(gains), step.Most)] {
+		sum += g
+		most = max(most, (float64(step.Rows)+sum)/(step.Seconds+step.Lost+step.Draft*float64(k+1)))
+	}
+	return most
+}
+
+// TestChoose: the chosen guesses give the highest rate, or none is chosen because they gain less than
+// the margin.
+func TestChoose(t *testing.T) {
+	chosen, none := 0, 0
+	for seed := range uint64(2000) {
+		rng := rand.New(rand.NewPCG(seed, 7))
+		step := Step{Rows: 1 + rng.IntN(20), Seconds: 1, Most: 1000}
+		step.Draft = 2 * rng.Float64() / float64(step.Rows)
+		if rng.IntN(3) == 0 {
+			step.Lost = rng.Float64() / 4
+		}
+		offers := make([]Offer, rng.IntN(step.Rows+1))
+		for i := range offers {
+			p, rate := 1.0, rng.Float64()
+			for range rng.IntN(30) {
+				p *= rate
+				offers[i].Gains = append(offers[i].Gains, p)
+			}
+			offers[i].Tokens = make([]kv.Token, len(offers[i].Gains))
+		}
+		taken := Choose(offers, step)
+		sum, count := 0.0, 0
+		for _, o := range offers {
+			count += o.Take
+			for _, g := range o.Gains[:o.Take] {
+				sum += g
+			}
+		}
+		if count != taken {
+			t.Fatalf("seed %d: %d guesses are taken, Choose says %d", seed, count, taken)
+		}
+		base, want := float64(step.Rows), best(offers, step)
+		if taken == 0 {
+			none++
+			if want > 1.001*margin*base && step.Lost == 0 {
+				t.Fatalf("seed %d: nothing is taken, the rate could be %v instead of %v", seed, want, base)
+			}
+			continue
+		}
+		chosen++
+		got := (base + sum) / (1 + step.Lost + step.Draft*float64(taken))
+		if got < 0.995*want || got < margin*base {
+			t.Fatalf("seed %d: the rate is %v, could be %v, and is %v without drafts", seed, got, want, base)
+		}
+	}
+	if chosen < 300 || none < 300 {
+		t.Errorf("%d steps with drafts, %d without", chosen, none)
+	}
+	offers := []Offer{{Gains: []float64{0.9, 0.8}}, {Gains: []float64{0.9}}}
+	if Choose(offers, Step{Rows: 2, Seconds: 1, Draft: 0.01, Most: 2}) != 2 || offers[0].Take != 2 || offers[1].Take != 0 {
+		t.Errorf("a step that can verify 2 guesses takes %d and %d", offers[0].Take, offers[1].Take)
+	}
+	if Choose(offers, Step{Rows: 2, Seconds: 1, Most: 2}) != 0 {
+		t.Error("guesses are taken though their cost is unknown")
+	}
+}
+
+// TestBalance: drafts that always lose cost a bounded part of the time; drafts that win never pause.
+func TestBalance(t *testing.T) {
+	var b Balance
+	lost, steps := 0.0, 20_000
+	for range steps {
+		if b.Pauses() {
+			continue
+		}
+		b.Settle(4, 1, 1, 1.75) // a quarter of a step is gained for three quarters
+		lost += 0.5
+	}
+	if lost > 30 {
+		t.Errorf("losing drafts cost %v of %d steps", lost, steps)
+	}
+	b = Balance{}
+	for i := range 1000 {
+		if b.Pauses() {
+			t.Fatalf("winning drafts pause at step %d", i)
+		}
+		b.Settle(1, 3*(i%2), 1, 1.6)
+	}
+}

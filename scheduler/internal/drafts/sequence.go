@@ -1,0 +1,106 @@
+package drafts
+
+import "github.com/coppice-llm/coppice/kv"
+
+// Sequence guesses at the tokens of one sequence.
+type Sequence struct {
+	drafters [Sources]drafter // nil: the sequence has no such source
+	record   Record           // of this sequence alone
+	prompt   int              // tokens of the prompt
+	taken    int              // tokens of the text that the drafters have read
+}
+
+// Offer is a draft of a sequence, which a step may verify in part.
+type Offer struct {
+	Source Source
+	Match  int
+	Tokens []kv.Token
+	Gains  []float64 // by token: the probability that it is right, and all before it
+	Take   int       // set by Choose: the number of Tokens to verify
+}
+
+// Arena is the memory of the offers of one step. Offers are valid until the next Reset.
+type Arena struct {
+	tokens []kv.Token
+	gains  []float64
+}
+
+// Reset forgets all offers.
+func (a *Arena) Reset() { a.tokens, a.gains = a.tokens[:0], a.gains[:0] }
+
+// NewSequence returns a sequence that has read nothing yet, of a prompt of so many tokens and an
+// output of at most limit. expect is the output that the caller expects, or empty. The sequence
+// keeps expect, and 8 bytes of memory for each token of prompt, output and expect.
+func NewSequence(prompt, limit int, expect []kv.Token) *Sequence {
+	s := &Sequence{prompt: prompt}
+	s.drafters[Own] = newOwn(prompt + limit)
+	if len(expect) > 0 {
+		s.drafters[Prediction] = newPrediction(expect)
+	}
+	return s
+}
+
+// Take reads the tokens of text that the sequence has not read yet, at most so many, and returns
+// their number. text is the prompt with the output so far, and begins with what was read before.
+// With each token of the output, all and the record of the sequence learn which sources were right.
+// Cost: about 10 ns for a token of the prompt, and less than a microsecond for one of the output.
+func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
+	from := s.taken
+	if n := min(s.prompt, s.taken+most); n > s.taken {
+		s.taken = n
+		for _, d := range s.drafters {
+			if d != nil {
+				d.read(text[:n])
+			}
+		}
+	}
+	for s.taken < min(len(text), from+most) {
+		s.taken++
+		for source, d := range s.drafters {
+			if d == nil {
+				continue
+			}
+			if match, right := d.take(text[:s.taken]); match > 0 {
+				s.record.learn(Source(source), match, right)
+				all.learn(Source(source), match, right)
+			}
+		}
+	}
+	return s.taken - from
+}
+
+// Offer returns the draft of the source whose next guess is most probably right, of at most so many
+// tokens. It reports false if no source has a guess, or if tokens of text were not taken yet.
+func (s *Sequence) Offer(text []kv.Token, most int, all *Record, arena *Arena) (o Offer, ok bool) {
+	if s.taken < len(text) || most <= 0 {
+		return o, false
+	}
+	best := 0.0
+	for source, d := range s.drafters {
+		if d == nil || d.match() == 0 {
+			continue
+		}
+		if p := all.rate(&s.record, Source(source), d.match()); p > best {
+			best, o.Source, o.Match = p, Source(source), d.match()
+		}
+	}
+	if o.Match == 0 {
+		return o, false
+	}
+	first := len(arena.tokens)
+	arena.tokens = s.drafters[o.Source].draft(text, most, arena.tokens)
+	o.Tokens = arena.tokens[first:len(arena.tokens):len(arena.tokens)]
+	o.Gains = s.gains(&o, all, arena)
+	return o, len(o.Tokens) > 0
+}
+
+// gains computes the Gains of o. A guess counts as one after a match that is longer by the guesses
+// before it.
+func (s *Sequence) gains(o *Offer, all *Record, arena *Arena) []float64 {
+	first, p := len(arena.gains), 1.0
+	for i := range o.Tokens {
+		p = float64(p * all.rate(&s.record, o.Source, o.Match+i))
+		arena.gains = append(arena.gains, p)
+	}
+	return arena.gains[first:len(arena.gains):len(arena.gains)]
+}
