@@ -33,17 +33,18 @@ type cli struct {
 	Models    modelsCmd    `cmd:"" help:"List the models in the Hugging Face cache."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model: a Hugging Face directory or a GGUF file."`
 	Bench     struct {
-		Chat     benchChatCmd  `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
-		Radix    radixCmd      `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
-		Index    indexCmd      `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
-		Policies policiesCmd   `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
-		Curve    curveCmd      `cmd:"" help:"Compare the live miss-ratio curve with real caches of other sizes."`
-		Engine   engineCmd     `cmd:"" help:"Measure the CPU engine alone, and compare it with the machine's limits."`
-		Sched    schedCmd      `cmd:"" help:"Time the scheduler's planning alone."`
-		Serving  servingCmd    `cmd:"" help:"Simulate a server under load, by policy."`
-		Tiers    benchTiersCmd `cmd:"" help:"Compare KV in device memory only with KV in host memory and on disk."`
-		Serve    benchServeCmd `cmd:"" help:"Send load to a running server and time its answers."`
-		Peers    benchPeersCmd `cmd:"" help:"Send the same loads to two running servers in turns, and compare."`
+		Chat      benchChatCmd      `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
+		Radix     radixCmd          `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
+		Index     indexCmd          `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
+		Policies  policiesCmd       `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
+		Curve     curveCmd          `cmd:"" help:"Compare the live miss-ratio curve with real caches of other sizes."`
+		Engine    engineCmd         `cmd:"" help:"Measure the CPU engine alone, and compare it with the machine's limits."`
+		Sched     schedCmd          `cmd:"" help:"Time the scheduler's planning alone."`
+		Serving   servingCmd        `cmd:"" help:"Simulate a server under load, by policy."`
+		Tiers     benchTiersCmd     `cmd:"" help:"Compare KV in device memory only with KV in host memory and on disk."`
+		Serve     benchServeCmd     `cmd:"" help:"Send load to a running server and time its answers."`
+		Speculate benchSpeculateCmd `cmd:"" help:"Compare decoding with drafts off and on."`
+		Peers     benchPeersCmd     `cmd:"" help:"Send the same loads to two running servers in turns, and compare."`
 	} `cmd:"" help:"Benchmark servers, caches, the engine and the scheduler."`
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces of prompts."`
 	Cache     cacheCmd     `cmd:"" help:"Look into the cache of a running server; list, verify and prune directories of KV."`

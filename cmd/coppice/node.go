@@ -95,17 +95,27 @@ type backendFlags struct {
 // open opens the model at dir on the backend that b selects, and starts a node. With disableCache
 // the node has no prefix cache.
 func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*local.Model, error) {
+	cfg := f.scheduler()
+	cfg.DisableCache = disableCache
 	return local.Open(dir, local.Options{
-		Node: coppice.Config{Scheduler: scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, DisableCache: disableCache}},
-		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
-			o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: f.KVType, Threads: f.Threads,
-				MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
-			if b.Backend == "cuda" && !f.sized {
-				o.KVTokens = 0 // as many as fit into the free memory
-			}
-			return openBackend(b.Backend, o)
-		},
+		Node:    coppice.Config{Scheduler: cfg},
+		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) { return f.backend(m, b) },
 	})
+}
+
+// scheduler returns the scheduler's configuration.
+func (f *nodeFlags) scheduler() scheduler.Config {
+	return scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight}
+}
+
+// backend opens the backend that b selects.
+func (f *nodeFlags) backend(m *model.Model, b *backendFlags) (engine.Backend, error) {
+	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: f.KVType, Threads: f.Threads,
+		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
+	if b.Backend == "cuda" && !f.sized {
+		o.KVTokens = 0 // as many as fit into the free memory
+	}
+	return openBackend(b.Backend, o)
 }
 
 // openBackend opens a backend; all commands use it. It shows the progress of loading

@@ -24,7 +24,7 @@ var onlyImporters = map[string][]string{
 	"github.com/gofrs/flock":                  {"cmd/internal/hub"},
 	"golang.org/x/text":                       {"tokenizer"},
 	"github.com/dlclark/regexp2":              {"tokenizer"},
-	"golang.org/x/sync":                       {"bench"},
+	"golang.org/x/sync":                       {"bench", "bench/speculate"},
 	"golang.org/x/sys":                        {"mempool/internal/blockio"},
 	"github.com/klauspost/cpuid":              {"cmd/coppice", "internal/isa", "internal/isa/isatest"},
 	"github.com/HdrHistogram/hdrhistogram-go": {"bench/load", "server/view"},

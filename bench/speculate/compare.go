@@ -1,0 +1,158 @@
+package speculate
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/internal/bounds"
+)
+
+// Config says how Compare plays a load. Open is required.
+type Config struct {
+	// Open opens a node on around(backend), with drafts or without. The node needs a tokenizer, and KV
+	// for the tasks that run at a time. Compare closes it.
+	Open         func(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error)
+	Runs         int  `default:"3" min:"1"` // runs with drafts off and as many with drafts on, in turns; default 3
+	Tasks        int  `min:"0"`             // only the first tasks of the load; 0: all
+	OutputTokens int  `min:"0"`             // at most this many tokens of each output; 0: all
+	Free         bool // the model answers as it wants, at temperature 0 and at most as long as the task's output
+}
+
+// Work counts what a run has cost, without the computing of its prompts.
+type Work struct {
+	Steps    uint64 `json:"steps"`
+	Drafted  int    `json:"drafted"`  // tokens that were drafted
+	Accepted int    `json:"accepted"` // of Drafted
+}
+
+// add adds what has happened between two looks at a node.
+func (w *Work) add(before, after *coppice.Stats) {
+	w.Steps += after.Scheduler.Steps - before.Scheduler.Steps
+}
+
+// Side has the figures of the runs with drafts off, or of those with drafts on.
+type Side struct {
+	TokensPerSecond float64   `json:"tokens_per_s"` // decode, the median of Runs
+	Runs            []float64 `json:"runs_tokens_per_s"`
+	Work                      // of the last run
+}
+
+// Comparison is a load with drafts off and on.
+type Comparison struct {
+	Load         string  `json:"load"`
+	Tasks        int     `json:"tasks"`
+	OutputTokens int     `json:"output_tokens"` // of one run
+	Off          Side    `json:"off"`
+	On           Side    `json:"on"`
+	Ratio        float64 `json:"ratio"`     // of the tokens per second, on to off; 0 if no output has a second token
+	Digest       string  `json:"digest"`    // of all output tokens and of the bits of all their logits, with drafts off
+	Identical    bool    `json:"identical"` // they are the same in all runs
+}
+
+// errDiffers reports that drafts have changed an output token or a bit of its logits.
+var errDiffers = errors.New("speculate: drafts change the output")
+
+// Compare plays the load on new nodes with drafts off and on, in turns: off, on; on, off; and so
+// on. If a token or a bit of the logits differs between two runs, it returns the comparison and an
+// error that wraps errDiffers. progress, if not nil, is called after each task, Steps times.
+func Compare(ctx context.Context, load *Load, cfg Config, progress func()) (*Comparison, error) {
+	if err := bounds.Check("speculate", cfg); err != nil {
+		return nil, err
+	}
+	if progress == nil {
+		progress = func() {}
+	}
+	cfg = bounds.Fill(cfg)
+	load = cfg.part(load)
+	c := &Comparison{Load: load.Name, Tasks: len(load.Tasks), Identical: true}
+	for round := range cfg.Runs {
+		for turn := range 2 {
+			drafts := turn != round%2
+			r, err := play(ctx, load, &cfg, drafts, progress)
+			if err != nil {
+				return nil, err
+			}
+			c.take(r, drafts)
+		}
+	}
+	c.Off.TokensPerSecond, c.On.TokensPerSecond = median(c.Off.Runs), median(c.On.Runs)
+	if c.Off.TokensPerSecond > 0 {
+		c.Ratio = c.On.TokensPerSecond / c.Off.TokensPerSecond
+	}
+	if !c.Identical {
+		return c, fmt.Errorf("%w of the load %s", errDiffers, load.Name)
+	}
+	return c, nil
+}
+
+// part returns the tasks of the load that are played.
+func (c *Config) part(load *Load) *Load {
+	if c.Tasks == 0 || c.Tasks >= len(load.Tasks) {
+		return load
+	}
+	return &Load{Name: load.Name, Parallel: load.Parallel, Tasks: load.Tasks[:c.Tasks]}
+}
+
+// Steps returns how often Compare calls its progress for the load.
+func (c Config) Steps(load *Load) int { return 2 * bounds.Fill(c).Runs * len(c.part(load).Tasks) }
+
+// take adds a run.
+func (c *Comparison) take(r *run, drafts bool) {
+	digest, tokens := r.digest(), 0
+	for _, a := range r.answers {
+		tokens += len(a.output)
+	}
+	if c.Digest == "" {
+		c.Digest, c.OutputTokens = digest, tokens
+	}
+	c.Identical = c.Identical && digest == c.Digest
+	side := &c.Off
+	if drafts {
+		side = &c.On
+	}
+	rate := 0.0
+	if r.decode > 0 {
+		rate = float64(r.tokens) / r.decode.Seconds()
+	}
+	side.Runs, side.Work = append(side.Runs, rate), r.Work
+}
+
+// digest returns 16 hex digits, the XXH3 of the output tokens and of the digests of their logits, by
+// task.
+func (r *run) digest() string {
+	var data []byte
+	for _, a := range r.answers {
+		for _, t := range a.output {
+			data = binary.LittleEndian.AppendUint32(data, uint32(t))
+		}
+		data = binary.LittleEndian.AppendUint64(data, a.digest)
+	}
+	return fmt.Sprintf("%016x", xxh3.Hash(data))
+}
+
+// median returns the middle of rates, of an even number the mean of the two in the middle.
+func median(rates []float64) float64 {
+	s := slices.Sorted(slices.Values(rates))
+	return (s[(len(s)-1)/2] + s[len(s)/2]) / 2
+}
+
+// Table has the comparisons of several loads.
+type Table []*Comparison
+
+// Rows implements bench.Report.
+func (t Table) Rows() (rows [][]string, legend string) {
+	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "steps off", "steps on", "drafted", "accepted", "digest"}}
+	for _, c := range t {
+		rows = append(rows, []string{c.Load, fmt.Sprint(c.Tasks), fmt.Sprint(c.OutputTokens), fmt.Sprintf("%.1f", c.Off.TokensPerSecond),
+			fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio), fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps),
+			fmt.Sprint(c.On.Drafted), fmt.Sprint(c.On.Accepted), c.Digest})
+	}
+	return rows, "Decode tokens per second, medians of runs in turns. The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
+}

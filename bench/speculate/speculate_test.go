@@ -1,0 +1,192 @@
+package speculate
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/local"
+	"github.com/coppice-llm/coppice/scheduler"
+)
+
+// speaking is a small model of this repository that has a tokenizer and a template.
+const speaking = "../../cmd/internal/speak/speak.gguf"
+
+// nodes opens nodes of the speaking model.
+func nodes(_ bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
+	m, err := local.Open(speaking, local.Options{
+		Node: coppice.Config{Scheduler: scheduler.Config{MaxInflight: 2}},
+		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
+			b, err := cpu.Open(m, cpu.Config{KVTokens: 8192, MaxRows: 16, MaxSlots: 16})
+			if err != nil {
+				return nil, err
+			}
+			return around(b), nil
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return m.Node, nil
+}
+
+// Each output is its script, with a schema and without, one task and sixteen at a time, and while
+// deferred rows are in flight. ask fails if an output is another one.
+func TestForcedOutput(t *testing.T) {
+	for _, name := range []string{"calls", "streams"} {
+		load, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if load.Parallel == 1 {
+			load.Tasks = load.Tasks[:2]
+		} else { // short prompts: the model has few positions
+			load.Tasks = slices.DeleteFunc(load.Tasks, func(t Task) bool { return len(t.Messages[0].Content) > 1200 })
+		}
+		cfg := Config{Open: nodes, Runs: 1, OutputTokens: 40}
+		steps := 0
+		c, err := Compare(context.Background(), load, cfg, func() { steps++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if steps != cfg.Steps(load) || c.Tasks != len(load.Tasks) || c.OutputTokens < 10*c.Tasks || c.Off.TokensPerSecond <= 0 || c.On.Steps == 0 || !c.Identical {
+			t.Errorf("%d steps of progress: %+v", steps, c)
+		}
+	}
+}
+
+// Without scripts the model answers as it wants.
+func TestFreeOutput(t *testing.T) {
+	load, err := Open("chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := Compare(context.Background(), load, Config{Open: nodes, Runs: 1, Tasks: 1, OutputTokens: 20, Free: true}, nil)
+	if err != nil || c.OutputTokens == 0 || !c.Identical {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// Compare finds a backend that changes a bit of the logits with drafts on, though the scripts are followed.
+func TestComparisonDiffers(t *testing.T) {
+	load, err := Open("chat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	open := func(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
+		return nodes(drafts, func(b engine.Backend) engine.Backend {
+			if drafts {
+				b = digests{b}
+			}
+			return around(b)
+		})
+	}
+	c, err := Compare(context.Background(), load, Config{Open: open, Runs: 1, Tasks: 1, OutputTokens: 4}, nil)
+	if !errors.Is(err, errDiffers) || c == nil || c.Identical {
+		t.Errorf("%+v, %v", c, err)
+	}
+}
+
+// digests is a backend with other digests of logits.
+type digests struct{ engine.Backend }
+
+func (d digests) Submit(b *engine.Batch) (engine.Ticket, error) {
+	t, err := d.Backend.Submit(b)
+	return spoilt{t}, err
+}
+
+type spoilt struct{ engine.Ticket }
+
+func (s spoilt) Result() (*engine.Result, error) {
+	r, err := s.Ticket.Result()
+	if err == nil {
+		for i := range r.Out {
+			r.Out[i].Digest++
+		}
+	}
+	return r, err
+}
+
+// Submit refuses what a script can't follow.
+func TestForcedRefuses(t *testing.T) {
+	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: 8, MaxSlots: 2, MaxRows: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	info, seq := b.Info(), uint64(0)
+	f := force(b, [][]kv.Token{{3, 5}})
+	words := make([]uint64, info.MaskWords())
+	words[0] = 1 << 7
+	for _, tc := range []struct {
+		name   string
+		seed   uint64
+		index  int32
+		mask   engine.MaskID
+		reason string
+	}{
+		{"right", seed(0), 1, 0, ""},
+		{"no script", seed(1), 0, 0, "has no script"},
+		{"seed 0", 0, 0, 0, "has no script"},
+		{"past the end", seed(0), 2, 0, "which has 2 tokens"},
+		{"a mask of another token", seed(0), 0, 1, "forbids token 0"},
+	} {
+		seq++
+		batch := &engine.Batch{Seq: seq, Binds: []engine.SlotBind{{Sampling: engine.SamplingParams{Seed: tc.seed}}},
+			Rows: []engine.Row{{Tokens: []kv.Token{1}, Pages: []kv.PageID{0}, Sample: true, SampleIndex: tc.index, Mask: tc.mask}}}
+		if tc.mask != 0 {
+			batch.Masks = []engine.MaskSet{{ID: tc.mask, Bits: words}}
+		}
+		ticket, err := f.Submit(batch)
+		switch {
+		case tc.reason == "" && err != nil:
+			t.Errorf("%s: %v", tc.name, err)
+		case tc.reason != "" && (!errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), tc.reason)):
+			t.Errorf("%s: %v, want %q", tc.name, err, tc.reason)
+		case err == nil:
+			<-ticket.Done()
+			if res, err := ticket.Result(); err != nil || res.Out[0].Token != 5 {
+				t.Errorf("%s: %+v, %v", tc.name, res, err)
+			}
+			if batch.Rows[0].Mask != 0 || batch.Masks != nil {
+				t.Errorf("%s: Submit has changed the batch", tc.name)
+			}
+		}
+	}
+}
+
+// The loads are whole.
+func TestLoads(t *testing.T) {
+	want := map[string]int{"rewrite": 24, "records": 12, "calls": 12, "chat": 10, "streams": 16}
+	for _, name := range names() {
+		l, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.Tasks) != want[name] || l.Parallel == 0 {
+			t.Errorf("%s: %d tasks, %d at a time", name, len(l.Tasks), l.Parallel)
+		}
+		for i := range l.Tasks {
+			task := &l.Tasks[i]
+			if (name == "calls") != (task.Schema != nil) && name != "streams" {
+				t.Errorf("%s has the schema %s", task.Name, task.Schema)
+			}
+			if file := strings.Count(task.Output, "\n"); name == "rewrite" && (file < 130 || file > 170) {
+				t.Errorf("%s has %d lines", task.Name, file)
+			}
+		}
+	}
+	for _, bad := range []string{"{}", `{"name":"a","output":"b"}`, `{"name":"a","output":"b","prompt":"c","messages":[{}]}`, `{"nam":"a"}`, "\n"} {
+		if _, err := read("bad", 1, strings.NewReader(bad)); err == nil {
+			t.Errorf("%s is read", bad)
+		}
+	}
+}
