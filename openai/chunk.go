@@ -72,6 +72,9 @@ type Usage struct {
 	CachedTokens     int // prompt tokens from the cache; -1 if decoded from an answer without this count
 	CachedByTier     [kv.Tiers]int
 	CompletionTokens int
+	// AcceptedDrafts are the output tokens that speculation had guessed, and RejectedDrafts the guesses
+	// that the output did not confirm; these are not part of CompletionTokens.
+	AcceptedDrafts, RejectedDrafts int
 }
 
 // UnmarshalJSON decodes the usage of any OpenAI-compatible server, without the tiers.
@@ -82,11 +85,16 @@ func (u *Usage) UnmarshalJSON(text []byte) error {
 		Details    struct {
 			Cached *int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
+		Drafts struct {
+			Accepted int `json:"accepted_prediction_tokens"`
+			Rejected int `json:"rejected_prediction_tokens"`
+		} `json:"completion_tokens_details"`
 	}
 	if err := json.Unmarshal(text, &wire); err != nil {
 		return err
 	}
 	*u = Usage{PromptTokens: wire.Prompt, CompletionTokens: wire.Completion, CachedTokens: -1}
+	u.AcceptedDrafts, u.RejectedDrafts = wire.Drafts.Accepted, wire.Drafts.Rejected
 	if wire.Details.Cached != nil {
 		u.CachedTokens = *wire.Details.Cached
 	}
@@ -98,7 +106,10 @@ func (u Usage) Append(dst []byte) []byte {
 	dst = append(u.AppendCounts(dst), `,"prompt_tokens_details":{"cached_tokens":`...)
 	dst = jsontext.AppendInt(dst, u.CachedTokens)
 	dst = u.appendTiers(dst)
-	return append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":0,"rejected_prediction_tokens":0}}`...)
+	dst = append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":`...)
+	dst = jsontext.AppendInt(dst, u.AcceptedDrafts)
+	dst = append(dst, `,"rejected_prediction_tokens":`...)
+	return append(jsontext.AppendInt(dst, u.RejectedDrafts), "}}"...)
 }
 
 // appendTiers writes the number of cached tokens per tier, if any were in a tier below the

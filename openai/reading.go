@@ -112,7 +112,6 @@ var refused = map[string]refusal{
 	"logits_processors":          {"[]", "give logit_bias"},
 	"mm_processor_kwargs":        {"", "prompts are text"},
 	"no_stop_trim":               {"false", "give include_stop_str_in_output"},
-	"prediction":                 {"", "drafts of clients are not used"},
 	"prompt_embeds":              {"", "give text or token ids"},
 	"return_hidden_states":       {"false", "answers are text"},
 	"return_tokens_as_token_ids": {"false", "give return_token_ids"},

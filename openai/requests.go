@@ -108,6 +108,9 @@ type Chat struct {
 	Options chat.Options
 	// ContinueFinal makes the answer continue the last message; see CutFinal.
 	ContinueFinal bool
+	// Prediction is text that the output is expected to repeat in large parts. It changes the speed of the
+	// output alone.
+	Prediction string
 
 	Calls Calls
 	// ToolNames are the names of the tools that an output may call.
