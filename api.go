@@ -43,10 +43,8 @@ import "github.com/coppice-llm/coppice/actors"
 //		// in the same memory; it must have as many pages as the backend. Each Node is guaranteed its
 //		// share, and may use pages that the others do not need. Default: a pool of the Node's own.
 //		Pool *Pool
-//		// Log receives failures and, at debug level, steps. Default: LogHandler.
-//		Log *zap.Logger
-//		// LogHandler receives the same where Log is nil. Default: nothing is logged.
-//		LogHandler slog.Handler
+//		// Log receives failures and, at debug level, steps. Default: nothing is logged.
+//		Log *slog.Logger
 //	}
 //
 // The declaration is that of [actors.Config].
@@ -58,7 +56,7 @@ type Config = actors.Config
 //		// Open opens stores for KV of the identity id, which is that of the backend's pages, the fastest
 //		// tier first; created lists the directories that it made. Config.Open of package mempool/stores
 //		// opens host memory, a disk and a shared directory. The Node closes the stores. Default: none.
-//		Open func(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error)
+//		Open func(id mempool.Identity, log *slog.Logger) (opened []mempool.Store, created []string, err error)
 //		// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 //		// and closes them.
 //		Stores []mempool.Store

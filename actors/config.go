@@ -9,12 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/budget"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -59,10 +56,8 @@ type Config struct {
 	// in the same memory; it must have as many pages as the backend. Each Node is guaranteed its
 	// share, and may use pages that the others do not need. Default: a pool of the Node's own.
 	Pool *Pool
-	// Log receives failures and, at debug level, steps. Default: LogHandler.
-	Log *zap.Logger
-	// LogHandler receives the same where Log is nil. Default: nothing is logged.
-	LogHandler slog.Handler
+	// Log receives failures and, at debug level, steps. Default: nothing is logged.
+	Log *slog.Logger
 }
 
 // Memory is a number of bytes that open requests share. Used returns those in use, and Most all.
@@ -77,8 +72,8 @@ func (c Config) withDefaults() Config {
 	if c.Memory == nil {
 		c.Memory = budget.New(1 << 30)
 	}
-	if c.Log = slogcore.Choose(c.Log, c.LogHandler); c.Log == nil {
-		c.Log = zap.NewNop()
+	if c.Log == nil {
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	if c.Tiers.Flush == 0 {
 		c.Tiers.Flush = DefaultFlush

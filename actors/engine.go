@@ -7,8 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/carrier"
@@ -153,10 +151,10 @@ func (a *engineActor) release() {
 		close(a.stop)
 		a.watcher.Wait()                                 // otherwise it could take the value of Ready that Close waits for
 		if err := a.sys.tiers.close(a.sys); err != nil { // before the device: it still completes the copies that have begun
-			a.sys.log.Error("closing the tiers", zap.Error(err))
+			a.sys.log.Error("closing the tiers", "error", err)
 		}
 	}
 	if err := a.backend.Close(); err != nil {
-		a.sys.log.Sugar().Errorw("closing the backend", "error", err)
+		a.sys.log.Error("closing the backend", "error", err)
 	}
 }

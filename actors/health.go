@@ -2,10 +2,9 @@ package actors
 
 import (
 	"errors"
+	"log/slog"
 	"sync"
 	"syscall"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/mempool"
 )
@@ -26,7 +25,7 @@ type TierFailures struct {
 // begin to fail, and one when both work again.
 type watchedStore struct {
 	mempool.Store
-	log *zap.Logger
+	log *slog.Logger
 
 	mu            sync.Mutex
 	failures      TierFailures
@@ -51,11 +50,11 @@ const (
 )
 
 // watchStore returns a store that watches s.
-func watchStore(s mempool.Store, log *zap.Logger) *watchedStore {
+func watchStore(s mempool.Store, log *slog.Logger) *watchedStore {
 	info := s.Info()
-	log = log.With(zap.Stringer("tier", info.Tier))
+	log = log.With("tier", info.Tier.String())
 	if info.Dir != "" {
-		log = log.With(zap.String("directory", info.Dir))
+		log = log.With("directory", info.Dir)
 	}
 	return &watchedStore{Store: s, log: log}
 }
@@ -107,9 +106,9 @@ func (w *watchedStore) judge(d *mempool.Done) {
 	switch now := w.failing(); {
 	case now && !failing:
 		w.failed = 1
-		w.log.Warn("tier begins to fail", zap.Stringer("operation", d.Kind), zap.Error(d.Err))
+		w.log.Warn("tier begins to fail", "operation", d.Kind.String(), "error", d.Err)
 	case failing && !now:
-		w.log.Info("tier works again", zap.Int64("failed", w.failed))
+		w.log.Info("tier works again", "failed", w.failed)
 	}
 }
 

@@ -1,12 +1,10 @@
 package actors
 
 import (
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/sim"
@@ -43,20 +41,20 @@ func TestTierSpeaks(t *testing.T) {
 		{"ENOSPC", "no space left", func(f *TierFailures) int64 { return f.Full }},
 	} {
 		b, in := simDevice(t), &storetest.Injector{}
-		core, logs := observer.New(zap.InfoLevel)
-		s := start(t, Config{Backend: b, Log: zap.New(core), Tiers: Tiers{
+		logs := &logs{}
+		s := start(t, Config{Backend: b, Log: logs.logger(slog.LevelInfo), Tiers: Tiers{
 			Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}, Write: tiering.Through, Flush: -1, TokenSeconds: 1e-3,
 		}}, cpu.Config{})
 		asked := 0
 		askUntil := func(message string) TierFailures {
 			t.Helper()
 			ctx := patience(t)
-			for logs.FilterMessage(message).Len() == 0 && ctx.Err() == nil {
+			for len(logs.of(message)) == 0 && ctx.Err() == nil {
 				tierAsk(t, s, asked)
 				asked++
 			}
 			st, err := s.Stats(ctx)
-			if n := logs.FilterMessage(message).Len(); n != 1 || err != nil {
+			if n := len(logs.of(message)); n != 1 || err != nil {
 				t.Fatalf("%d lines %q: %v", n, message, err)
 			}
 			return st.Tiers[0].TierFailures
@@ -66,7 +64,7 @@ func TestTierSpeaks(t *testing.T) {
 		if f := askUntil(begins); f.Failing != 1 || tc.count(&f) == 0 {
 			t.Errorf("while writes fail: %+v", f)
 		}
-		line := logs.FilterMessage(begins).All()[0].ContextMap()
+		line := logs.of(begins)[0]
 		if cause, _ := line["error"].(string); !strings.Contains(cause, tc.cause) || line["tier"] != "disk" || line["operation"] != "put" {
 			t.Errorf("the line has %v, want the cause %q", line, tc.cause)
 		}
@@ -74,7 +72,7 @@ func TestTierSpeaks(t *testing.T) {
 			tierAsk(t, s, asked)
 			asked++
 		}
-		if n := logs.FilterMessage(works).Len() + logs.FilterMessage(begins).Len(); n != 1 {
+		if n := len(logs.of(works)) + len(logs.of(begins)); n != 1 {
 			t.Errorf("%d lines while writes fail, want 1", n)
 		}
 		in.Clear()
@@ -84,9 +82,9 @@ func TestTierSpeaks(t *testing.T) {
 			asked++
 			st, err := s.Stats(ctx)
 			if err != nil {
-				t.Fatalf("the disk works again, and %d lines say so after %d that it fails: %v", logs.FilterMessage(works).Len(), logs.FilterMessage(begins).Len(), err)
+				t.Fatalf("the disk works again, and %d lines say so after %d that it fails: %v", len(logs.of(works)), len(logs.of(begins)), err)
 			}
-			if n := logs.FilterMessage(works).Len(); n > 0 && n == logs.FilterMessage(begins).Len() && st.Tiers[0].Failing == 0 {
+			if n := len(logs.of(works)); n > 0 && n == len(logs.of(begins)) && st.Tiers[0].Failing == 0 {
 				break
 			}
 		}
@@ -98,9 +96,9 @@ func TestTierSpeaks(t *testing.T) {
 func TestTierLate(t *testing.T) {
 	b, in := simDevice(t), &storetest.Injector{}
 	defer b.Close()
-	core, logs := observer.New(zap.InfoLevel)
+	logs := &logs{}
 	dir := t.TempDir()
-	w := watchStore(tierStore(t, kv.TierDisk, dir, b.Info(), in), zap.New(core))
+	w := watchStore(tierStore(t, kv.TierDisk, dir, b.Info(), in), logs.logger(slog.LevelInfo))
 	defer w.Close()
 	l := w.Info().Identity.Layout
 	x := l.AppendExtents(nil, kv.Namespace{}, make([]kv.Token, l.ExtentTokens()), nil)[0]
@@ -126,7 +124,7 @@ func TestTierLate(t *testing.T) {
 	in.Plant(storetest.AtRead, storetest.Slow, 1, true)
 	for n := 1; n <= 4; n++ {
 		do(mempool.Get, true)
-		f, lines := w.counts(), logs.FilterMessage(begins).Len()
+		f, lines := w.counts(), len(logs.of(begins))
 		if f.Late != int64(n) || (f.Failing == 1) != (n >= lateFails) || (lines == 1) != (n >= lateFails) {
 			t.Errorf("after %d late reads: %+v, %d lines", n, f, lines)
 		}
@@ -134,7 +132,7 @@ func TestTierLate(t *testing.T) {
 	in.Clear()
 	for n := 1; n <= leastGood; n++ {
 		do(mempool.Get, false)
-		if lines := logs.FilterMessage(works).Len(); (lines == 1) != (n == leastGood) {
+		if lines := len(logs.of(works)); (lines == 1) != (n == leastGood) {
 			t.Errorf("after %d good reads: %d lines", n, lines)
 		}
 	}

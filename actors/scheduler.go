@@ -1,10 +1,10 @@
 package actors
 
 import (
+	"context"
+	"log/slog"
 	"maps"
 	"slices"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -136,7 +136,7 @@ func (a *schedulerActor) moved(m *moved) {
 			continue
 		}
 		if e.Err != nil {
-			a.sys.log.Debug("move failed", zap.Uint64("move", uint64(e.ID)), zap.Error(e.Err))
+			a.sys.log.Debug("move failed", "move", uint64(e.ID), "error", e.Err)
 		}
 		if len(e.Gone) > 0 {
 			a.core.Gone(e.GoneFrom, e.Gone)
@@ -201,7 +201,9 @@ func (a *schedulerActor) pump() {
 		if plan == nil {
 			break
 		}
-		a.sys.log.Debug("step", zap.Uint64("step", plan.Batch.Seq), zap.Int("rows", len(plan.Batch.Rows)), zap.Int("tokens", plan.Tokens()))
+		if a.sys.log.Enabled(context.Background(), slog.LevelDebug) { // else the arguments would be allocated in each step
+			a.sys.log.Debug("step", "step", plan.Batch.Seq, "rows", len(plan.Batch.Rows), "tokens", plan.Tokens())
+		}
 		for _, id := range plan.Begun() { // before the step runs: a proxy must not retry a request that has begun, as it may be what ends the device
 			a.streams[id].begin()
 		}
@@ -228,8 +230,8 @@ func (a *schedulerActor) flushed() {
 	for t, m := range a.core.Metrics().Tiers {
 		before := &a.last.before[t]
 		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
-			a.sys.log.Info("KV written at shutdown", zap.Stringer("tier", kv.Tier(t)), zap.Uint64("extents", n),
-				zap.Uint64("bytes", m.WriteBytes-before.WriteBytes), zap.Uint64("lost", lost), zap.Duration("took", a.sys.now()-a.last.begun))
+			a.sys.log.Info("KV written at shutdown", "tier", kv.Tier(t).String(), "extents", n,
+				"bytes", m.WriteBytes-before.WriteBytes, "lost", lost, "took", a.sys.now()-a.last.begun)
 		}
 	}
 	close(a.last.done)

@@ -1,13 +1,10 @@
 package actors
 
 import (
+	"log/slog"
 	"slices"
 	"testing"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
-	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
@@ -33,8 +30,8 @@ func TestTiersNeverAnswer(t *testing.T) {
 				}
 				in := &storetest.Injector{}
 				store := &slowClose{Store: tierStore(t, tier, t.TempDir(), b.Info(), in), closed: make(chan struct{})}
-				core, logs := observer.New(zapcore.ErrorLevel)
-				s, err := Start(Config{Backend: b, Log: zap.New(core), Tiers: Tiers{Stores: []mempool.Store{store}, Write: tiering.Through, Flush: 50 * time.Millisecond, TokenSeconds: 1e-3}})
+				logs := &logs{}
+				s, err := Start(Config{Backend: b, Log: logs.logger(slog.LevelError), Tiers: Tiers{Stores: []mempool.Store{store}, Write: tiering.Through, Flush: 50 * time.Millisecond, TokenSeconds: 1e-3}})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -58,8 +55,8 @@ func TestTiersNeverAnswer(t *testing.T) {
 				in.Clear()
 				<-closed
 				<-store.closed
-				if n := logs.FilterMessage("closing the tiers").Len(); hung != (n == 1) {
-					t.Errorf("a call hangs: %v; the log has %v", hung, logs.All())
+				if n := len(logs.of("closing the tiers")); hung != (n == 1) {
+					t.Errorf("a call hangs: %v; the log has %v", hung, logs.lines)
 				}
 			})
 		}

@@ -3,11 +3,10 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/events/eventlog"
@@ -25,7 +24,7 @@ var ErrClosed = errors.New("actors: closed")
 // called from any goroutine.
 type System struct {
 	cfg  Config
-	log  *zap.Logger
+	log  *slog.Logger
 	door *door
 
 	turns     *process

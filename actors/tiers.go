@@ -3,11 +3,10 @@ package actors
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -25,7 +24,7 @@ type Tiers struct {
 	// Open opens stores for KV of the identity id, which is that of the backend's pages, the fastest
 	// tier first; created lists the directories that it made. Config.Open of package mempool/stores
 	// opens host memory, a disk and a shared directory. The Node closes the stores. Default: none.
-	Open func(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error)
+	Open func(id mempool.Identity, log *slog.Logger) (opened []mempool.Store, created []string, err error)
 	// Stores are further stores, at most one per tier. Once Open has succeeded, the Node owns
 	// and closes them.
 	Stores []mempool.Store
@@ -124,19 +123,19 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		return nil
 	}
 	for _, name := range h.made {
-		s.log.Info("created the directory for KV", zap.String("directory", name))
+		s.log.Info("created the directory for KV", "directory", name)
 	}
 	for _, store := range h.stores {
 		info := store.Info()
 		found := store.Contents(nil)
 		core.Found(info.Tier, found)
-		log := s.log.With(zap.Stringer("tier", info.Tier))
-		log.Info("tier opened", zap.Int("extents", len(found)), zap.Int64("bytes", info.CapacityBytes), zap.Bool("direct", info.Direct))
+		log := s.log.With("tier", info.Tier.String())
+		log.Info("tier opened", "extents", len(found), "bytes", info.CapacityBytes, "direct", info.Direct)
 		for _, name := range info.Others {
-			log.Info("left alone: KV of another model, type, version or key", zap.String("directory", name))
+			log.Info("left alone: KV of another model, type, version or key", "directory", name)
 		}
 		for _, text := range info.Warnings {
-			log.Warn("check the tier's directory", zap.String("reason", text))
+			log.Warn("check the tier's directory", "reason", text)
 		}
 	}
 	var err error

@@ -22,8 +22,6 @@ import (
 	"syscall"
 	"time"
 
-	"go.uber.org/zap"
-
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
@@ -31,7 +29,6 @@ import (
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/events/zmq"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -70,10 +67,8 @@ type Config struct {
 	Bundle *bundle.Bundle
 	// Profile gives the duration of the worker's steps. Default: unknown; routers measure.
 	Profile *card.Profile
-	// Log receives messages when NATS fails or works again. Default: LogHandler.
-	Log *zap.Logger
-	// LogHandler receives these messages if Log is nil. Default: nothing is logged.
-	LogHandler slog.Handler
+	// Log receives messages when NATS fails or works again. Default: nothing is logged.
+	Log *slog.Logger
 }
 
 // Validate reports all faults at once, except those that only Join can find. The only files
@@ -114,7 +109,7 @@ type Worker struct {
 	pub     *events.Publisher // nil: nothing is published
 	senders []*zmq.Sender
 	nats    []nats.Config
-	log     *zap.Logger
+	log     *slog.Logger
 	ended   chan struct{} // closed when the worker has left after the end of the node's events
 
 	mu         sync.Mutex
@@ -129,9 +124,9 @@ func Join(node *coppice.Node, cfg Config) (*Worker, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	w := &Worker{node: node, log: slogcore.Choose(cfg.Log, cfg.LogHandler), ended: make(chan struct{})}
+	w := &Worker{node: node, log: cfg.Log, ended: make(chan struct{})}
 	if w.log == nil {
-		w.log = zap.NewNop()
+		w.log = slog.New(slog.DiscardHandler)
 	}
 	if err := w.describe(&cfg); err != nil {
 		return nil, wording.Error(err)
@@ -247,7 +242,7 @@ func (w *Worker) publish(cfg *Config) error {
 				w.log.Info("NATS works again")
 				return
 			}
-			w.log.Warn("NATS has a problem: cache events, and perhaps the registration, are not sent; retrying", zap.Error(err))
+			w.log.Warn("NATS has a problem: cache events, and perhaps the registration, are not sent; retrying", "error", err)
 		}
 		transports = append(transports, nats.NewSender(at))
 		if w.card.NATS == nil {

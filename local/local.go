@@ -105,7 +105,11 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	if o.Backend != nil {
 		return o.Backend(m, cfg)
 	}
-	b, err := cpu.Open(m, cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads, Log: slogcore.Choose(cfg.Log, cfg.LogHandler)})
+	c := cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads}
+	if cfg.Log != nil {
+		c.Log = slogcore.New(cfg.Log.Handler())
+	}
+	b, err := cpu.Open(m, c)
 	if err != nil {
 		return nil, err // not b: a nil pointer in an interface is not nil
 	}

@@ -193,7 +193,10 @@ func (c Config) WithDefaults() Config {
 		c.Registry = prometheus.NewRegistry()
 		c.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	}
-	if c.Log = slogcore.Choose(c.Log, c.LogHandler); c.Log == nil {
+	if c.Log == nil && c.LogHandler != nil {
+		c.Log = slogcore.New(c.LogHandler)
+	}
+	if c.Log == nil {
 		c.Log = zap.NewNop()
 	}
 	return c

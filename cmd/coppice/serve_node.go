@@ -81,7 +81,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
-		Node:    coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: log.Named("node")},
+		Node:    coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: nodeLog(log.Named("node"))},
 		Neutral: c.SamplingDefaults == "neutral",
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
 			backend, err := c.backend(m, s, log)

@@ -23,7 +23,7 @@ import (
 func (c *serveCmd) join(s *served, at net.Addr, keyed bool, log *zap.Logger) (*fleet.Worker, error) {
 	w, err := fleet.Join(s.node, fleet.Config{
 		Publish: c.Publish, ArrayEvents: c.ArrayEvents, Addr: at, TLS: c.TLSCert != "", URL: c.Advertise, Models: s.names, Name: c.Name, Pool: c.Pool,
-		Keyed: keyed, Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, Bundle: s.bundle, Profile: s.profile, Log: log,
+		Keyed: keyed, Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, Bundle: s.bundle, Profile: s.profile, Log: nodeLog(log),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("--publish: %w", err)

@@ -11,13 +11,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// Choose returns log. If log is nil and handler is not, it returns a logger that writes to handler.
-func Choose(log *zap.Logger, handler slog.Handler) *zap.Logger {
-	if log == nil && handler != nil {
-		return zap.New(core{handler}, zap.AddCaller())
-	}
-	return log
-}
+// New returns a logger that writes to handler.
+func New(handler slog.Handler) *zap.Logger { return zap.New(core{handler}, zap.AddCaller()) }
 
 type core struct{ handler slog.Handler }
 

@@ -14,7 +14,7 @@ import (
 // TestEntries checks that level, name, fields and caller of an entry reach the handler.
 func TestEntries(t *testing.T) {
 	var out bytes.Buffer
-	log := Choose(nil, slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo, AddSource: true}))
+	log := New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: slog.LevelInfo, AddSource: true}))
 	log = log.Named("node").With(zap.Int("slot", 3))
 	log.Debug("too low")
 	log.Info("step", zap.Duration("took", time.Second), zap.Error(errors.New("lost")), zap.Stringers("all", []time.Duration{1}))
@@ -24,13 +24,5 @@ time=\S+ level=ERROR source=\S+slogcore_test.go:\d+ msg=end slot=3 logger=node
 $`)
 	if !want.Match(out.Bytes()) {
 		t.Errorf("%s", out.Bytes())
-	}
-}
-
-// TestChoose checks that a logger takes precedence over a handler, and that without both there is none.
-func TestChoose(t *testing.T) {
-	log := zap.NewNop()
-	if Choose(log, slog.DiscardHandler) != log || Choose(nil, nil) != nil {
-		t.Error("not the logger that was given")
 	}
 }

@@ -4,10 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"os"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
@@ -83,7 +82,7 @@ type opener struct {
 }
 
 // openers returns the openers of the stores that c names.
-func (c *Config) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
+func (c *Config) openers(id mempool.Identity, log *slog.Logger) (all []opener) {
 	if c.HostBytes > 0 {
 		h := hostmem.Config{Identity: id, Bytes: c.HostBytes, Inject: c.Inject}.WithDefaults()
 		all = append(all, opener{kv.TierHost, "", h.Validate, func() (mempool.Store, error) { return hostmem.Open(h) }})
@@ -108,9 +107,9 @@ func (c *Config) openers(id mempool.Identity, log *zap.Logger) (all []opener) {
 // Open opens the stores that c names for KV of the identity id, and no other: the fastest tier first. created lists the
 // directories that it made. log gets the warnings, also later ones; nil: none. If Open fails, it closes the stores that
 // it opened and returns all errors.
-func (c Config) Open(id mempool.Identity, log *zap.Logger) (opened []mempool.Store, created []string, err error) {
+func (c Config) Open(id mempool.Identity, log *slog.Logger) (opened []mempool.Store, created []string, err error) {
 	if log == nil {
-		log = zap.NewNop()
+		log = slog.New(slog.DiscardHandler)
 	}
 	if err := c.Validate(); err != nil {
 		return nil, nil, err
@@ -136,7 +135,7 @@ func (c Config) Open(id mempool.Identity, log *zap.Logger) (opened []mempool.Sto
 		case c.Required:
 			errs = append(errs, err)
 		default:
-			log.Warn("tier can't be opened, so the node runs without it", zap.Stringer("tier", o.tier), zap.String("directory", o.dir), zap.Error(err))
+			log.Warn("tier can't be opened, so the node runs without it", "tier", o.tier.String(), "directory", o.dir, "error", err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -157,11 +156,11 @@ func missing(dirs ...string) (names []string) {
 
 // upkeep returns a function that logs when the upkeep of a shared directory begins to fail, and when it
 // succeeds again.
-func upkeep(log *zap.Logger, dir string) func(error) {
+func upkeep(log *slog.Logger, dir string) func(error) {
 	return func(err error) {
-		log := log.With(zap.Stringer("tier", kv.TierShared), zap.String("directory", dir))
+		log := log.With("tier", kv.TierShared.String(), "directory", dir)
 		if err != nil {
-			log.Warn("the upkeep of a tier fails; if it does in all processes, no quota is kept", zap.Error(err))
+			log.Warn("the upkeep of a tier fails; if it does in all processes, no quota is kept", "error", err)
 		} else {
 			log.Info("the upkeep of a tier succeeds again")
 		}
