@@ -32,7 +32,25 @@ var chatFields = map[string]setter{
 	"add_special_tokens":     special(false, "the chat template writes them"),
 	"add_generation_prompt":  func(r *reading, v value) { r.flag(v); r.chat.Options.AddGenerationPrompt = v.raw[0] != 'f' },
 	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.flag(v) },
-	"prediction":             (*reading).prediction,
+	"prediction": func(r *reading, v value) { // a text, or parts that together are the text
+		given := v.raw[0] != '{'
+		r.fields(v, "prediction.", map[string]func(value){
+			"type": func(v value) { r.oneOf(v, "content") },
+			"content": func(v value) {
+				text, parts := r.content(v)
+				if given = true; parts != nil {
+					text = ""
+				}
+				for _, p := range parts {
+					text += p.Text
+				}
+				r.chat.Prediction = text
+			},
+		})
+		if !given {
+			r.missing(v.at("content"))
+		}
+	},
 	"documents":              func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
 	"reasoning_effort": func(r *reading, v value) { // some templates read it
 		if r.isText(v) {
@@ -59,28 +77,6 @@ func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
 	r.checkChat()
 	r.finish()
 	return c, nil
-}
-
-// prediction reads OpenAI's predicted output: a text, or parts that together are the text.
-func (r *reading) prediction(v value) {
-	given := v.raw[0] != '{'
-	r.fields(v, "prediction.", map[string]func(value){
-		"type": func(v value) { r.oneOf(v, "content") },
-		"content": func(v value) {
-			given = true
-			text, parts := r.content(v)
-			if parts != nil {
-				text = ""
-			}
-			for _, p := range parts {
-				text += p.Text
-			}
-			r.chat.Prediction = text
-		},
-	})
-	if !given {
-		r.missing(v.at("content"))
-	}
 }
 
 // checkChat checks conditions on several fields of a chat. max_completion_tokens takes
