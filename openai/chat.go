@@ -51,7 +51,7 @@ var chatFields = map[string]setter{
 			r.missing(v.at("content"))
 		}
 	},
-	"documents":              func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
+	"documents": func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
 	"reasoning_effort": func(r *reading, v value) { // some templates read it
 		if r.isText(v) {
 			r.variable(v, "reasoning_effort")

@@ -41,7 +41,7 @@ var large = map[string]exception{
 	"mempool/internal/slotted fields Store":             {26, "a store is its queue of operations (ops) and its slots"},
 	"mempool/storetest methods rig":                     {66, "each check of the suite is one method"},
 	"mempool/tiering methods Book":                      {83, "what each tier has and how far each move is, in one hand"},
-	"openai fields Chat":                                {37, "fields of the wire"},
+	"openai fields Chat":                                {38, "fields of the wire, prediction the latest"},
 	"openai fields Completion":                          {34, "fields of the wire"},
 	"openai fields Params":                              {31, "fields of the wire"},
 	"openai fields peeking":                             {62, "fields of the wire, and the scanner that fills them"},
