@@ -2,6 +2,7 @@ package sim
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -56,7 +57,8 @@ func Open(cfg Config) (*Backend, error) {
 		Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
 		PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: entryBytes * cfg.PageTokens, KVType: p.kvType(),
 		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.MaxRows * cfg.MaxInflight,
-		Cost: p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
+		MaxDrafts: min(max(cfg.MaxDrafts, 0), cfg.MaxTokens-1),
+		Cost:      p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
 	}
 	if cfg.Logits {
 		b.info.Capabilities = engine.AllCapabilities()
@@ -134,6 +136,10 @@ func (b *Backend) compute(batch *engine.Batch, t *ticket) {
 		op, err = "sanitizer", b.checkMoves(batch)
 	}
 	if err == nil {
+		b.device.pending = math.MaxUint64
+		if len(b.batches) > 0 {
+			b.device.pending = b.batches[0].res.Seq
+		}
 		err = b.device.run(batch, b.known(), &t.res)
 	}
 	if err != nil {

@@ -23,6 +23,7 @@ type Config struct {
 	MaxRows     int `default:"256" min:"1" max:"1<<20"`      // rows per batch; default 256
 	MaxTokens   int `default:"8192" min:"1" max:"1<<24"`     // tokens per batch; default 8192
 	MaxInflight int `default:"2" min:"2" max:"1024"`         // batches that may be pending; default 2
+	MaxDrafts   int `default:"64" min:"-1" max:"1<<20"`      // drafts of a row; default 64, below 0: none
 	// MaxPositions is the longest sequence in tokens; default: the profile's, 131072 without a
 	// profile.
 	MaxPositions int `min:"1" max:"2147483647"`

@@ -20,7 +20,9 @@ const tileRows = 128
 
 // Step returns the device's time for b by a roofline: the layers and the head are
 // bound by reading weights or by multiplying, a prompt's attention by multiplying
-// or by reading KV once per 128 tokens, a decode row's by reading its KV. With n
+// or by reading KV once per 128 tokens, a decode row's by reading its KV. A row's drafts
+// multiply in addition: in products as tokens and as samples, in attention with the KV
+// that the row reads anyway. With n
 // tokens, s samples, c cached tokens of a row, P linear parameters, a head of V·D (Vocab times Hidden)
 // and b bytes per weight, kv bytes of KV per token, H heads of dimension HD and L layers; BW and F
 // are the Device's BW and Flops, the other names those of Efficiency in JSON:
@@ -49,10 +51,13 @@ func (p *Profile) seconds(b *engine.Batch, pageBytes int) float64 {
 	tokens, samples, decodeKV, prompts := 0, 0, int64(0), 0.0
 	for i := range b.Rows {
 		r := &b.Rows[i]
-		n, c := int64(r.Len()), int64(r.Start)
-		tokens += int(n)
+		n, c := int64(r.Own()), int64(r.Start)
+		tokens += r.Len()
 		if r.Sample {
-			samples++
+			samples += 1 + len(r.Drafts)
+		}
+		if d := int64(len(r.Drafts)); d > 0 {
+			prompts += float64(pairFlops*float64(d*(c+n)+d*(d+1)/2)) / attend
 		}
 		if n == 1 {
 			decodeKV += c + 1
@@ -110,20 +115,22 @@ func (p *Profile) KVTokens() int {
 
 // Cost returns an estimate of p for engine.Info; zero for the zero Profile. An engine.StepCost can
 // only add terms. So Cost adds the time of reading weights to that of multiplying, where Step
-// takes the longer of the two.
+// takes the longer of the two; a draft is a token and a sample more to multiply.
 func (p *Profile) Cost() engine.StepCost {
 	if p.free() {
 		return engine.StepCost{}
 	}
 	m, d, e := &p.Model, &p.Device, &p.Eff
 	head := float64(m.Vocab * m.Hidden)
+	logits := float64(4*m.Vocab) / float64(e.Sample*d.BW)
 	return engine.StepCost{
 		Step:  e.Step + float64((float64(m.LinearParams)+head)*m.WeightBytes)/float64(e.Weights*d.BW),
-		Row:   e.Row + float64(4*m.Vocab)/float64(e.Sample*d.BW),
+		Row:   e.Row + logits,
 		Token: float64(2*m.LinearParams) / float64(e.Flops*d.Flops),
 		Pair: max(float64(4*m.Heads*m.HeadDim*m.Layers)/float64(e.Attend*d.Flops),
 			float64(p.KVTokenBytes())/float64(float64(tileRows*e.KVTile)*d.BW)),
 		Context: float64(p.KVTokenBytes()) / float64(e.KVRow*d.BW),
+		Draft:   float64(2*(float64(m.LinearParams)+head))/float64(e.Flops*d.Flops) + logits,
 		Host:    e.Host0,
 	}
 }

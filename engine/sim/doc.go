@@ -11,8 +11,9 @@
 //
 // Sanitizer. Reads are checked, see [Mode]. A batch that reads or overwrites the wrong KV
 // ends the device with an [engine.Error] that wraps [ErrCorrupt] and names batch, row,
-// position and page. So does a caller that changes a batch, or the host memory of a move,
-// while it is pending.
+// position and page. So does a read of a refused draft's KV, a row that follows one with
+// drafts before that one's result, and a caller that changes a batch, or the host memory of
+// a move, while it is pending.
 //
 // Time. A step takes [Profile.Step]; steps run one after another. With
 // Config.Clock time is virtual: nothing happens until Clock.Step, one goroutine

@@ -87,30 +87,44 @@ func (s *sampler) bind(b *engine.SlotBind) {
 }
 
 // sample fills out for row r, which has index row in its batch. hash is that of the prefix up to
-// the end of r; mask is the row's, or nil.
-func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out *engine.RowOut) {
+// the end of r and of the drafts that are confirmed; mask is that of the sample, or nil. more reports
+// that the next draft is confirmed, see sampling.Sampler.Sample.
+func (s *sampler) sample(r *engine.Row, row int, mask []uint64, hash uint64, out *engine.RowOut) (more bool) {
 	if s.draw != nil {
 		logitsOf(hash, s.logits)
-		s.draw.Sample(r, row, mask, s.logits, out)
-		return
+		return s.draw.Sample(r, row, mask, s.logits, out)
 	}
+	i := out.Confirmed
 	if r.Digest {
+		if i > 0 {
+			out.Drafts = append(out.Drafts, engine.DraftOut{Digest: out.Digest})
+		}
 		out.Digest = digestOf(hash)
 	}
-	if r.Sample {
-		out.Token, out.Err = draw(hash, s.vocab, &s.params[r.Slot], r, mask)
+	if !r.Sample {
+		return false
 	}
+	token, err := draw(hash, s.vocab, &s.params[r.Slot], r.SampleIndex+i, mask)
+	if err != nil {
+		*out = engine.RowOut{Row: row, Digest: out.Digest, Err: err}
+		return false
+	}
+	out.Token = token
+	if more = int(i) < len(r.Drafts) && token == r.Drafts[i]; more {
+		out.Confirmed++
+	}
+	return more
 }
 
 // draw returns the token after a prefix in the mode without logits. It draws a token uniformly
 // from the vocabulary, then takes the next higher token, cyclically, that mask and biases allow.
 // If p.Bias forces allowed tokens, draw returns that with the largest bias. hash is the prefix's,
-// p are the slot's parameters, mask is nil if the row has none. The error wraps ErrNoToken if no
+// p are the slot's parameters, index is the token's in the output, mask is nil if there is none. The error wraps ErrNoToken if no
 // token is allowed.
-func draw(hash uint64, vocab int, p *engine.SamplingParams, r *engine.Row, mask []uint64) (kv.Token, error) {
+func draw(hash uint64, vocab int, p *engine.SamplingParams, index int32, mask []uint64) (kv.Token, error) {
 	h := splitmix.Mix(hash ^ saltToken)
 	if p.Temperature > 0 {
-		h = splitmix.Mix(splitmix.Mix(h^p.Seed) + uint64(uint32(r.SampleIndex)+1)*splitmix.Golden)
+		h = splitmix.Mix(splitmix.Mix(h^p.Seed) + uint64(uint32(index)+1)*splitmix.Golden)
 	}
 	hi, _ := bits.Mul64(h, uint64(vocab))
 	first := kv.Token(hi)

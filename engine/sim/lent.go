@@ -97,6 +97,8 @@ func sumBatch(b *engine.Batch) uint64 {
 		h.add(uint64(r.Slot), uint64(r.Start), uint64(r.SampleIndex), uint64(r.Mask), uint64(r.PromptTop),
 			bit(r.Deferred)|bit(r.Sample)<<1|bit(r.Digest)<<2|bit(r.PromptLogprobs)<<3)
 		addList(&h, r.Tokens)
+		addList(&h, r.Drafts)
+		addList(&h, r.DraftMasks)
 		addList(&h, r.Pages)
 	}
 	h.add(uint64(len(b.Binds)), uint64(len(b.Swaps)), uint64(len(b.Copies)), uint64(len(b.Masks)), uint64(len(b.Rows)))

@@ -19,7 +19,7 @@ func TestLentBatch(t *testing.T) {
 				Pages: []kv.PageID{0}, Prompt: tokens(1, 2), Output: tokens(1, 1)}},
 			Swaps: []engine.PageSwap{{Slot: 1, Page: 1}}, Copies: []engine.PageCopy{{Src: 3, Dst: 4, Tokens: 1}},
 			Masks: []engine.MaskSet{{ID: 1, Bits: []uint64{^uint64(0), ^uint64(0)}}},
-			Rows:  []engine.Row{{Slot: 1, Tokens: tokens(1, 3), Pages: []kv.PageID{2}, Sample: true, Mask: 1}},
+			Rows:  []engine.Row{{Slot: 1, Tokens: tokens(1, 3), Pages: []kv.PageID{2}, Sample: true, Mask: 1, Drafts: tokens(1, 1), DraftMasks: []engine.MaskID{1}}},
 		}
 	}
 	changes := map[string]func(b *engine.Batch){
@@ -30,6 +30,7 @@ func TestLentBatch(t *testing.T) {
 		"swaps": func(b *engine.Batch) { b.Swaps[0].At++ }, "copies": func(b *engine.Batch) { b.Copies[0].Dst++ },
 		"mask": func(b *engine.Batch) { b.Masks[0].Bits[1]-- }, "tokens": func(b *engine.Batch) { b.Rows[0].Tokens[2]++ },
 		"pages": func(b *engine.Batch) { b.Rows[0].Pages[0]++ }, "row": func(b *engine.Batch) { b.Rows[0].Sample = false },
+		"drafts": func(b *engine.Batch) { b.Rows[0].Drafts[0]++ }, "masks of drafts": func(b *engine.Batch) { b.Rows[0].DraftMasks[0]++ },
 		"fewer rows": func(b *engine.Batch) { b.Rows = b.Rows[:0] }, "reset": func(b *engine.Batch) { *b = engine.Batch{} },
 	}
 	for name, change := range changes {

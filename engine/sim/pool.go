@@ -23,6 +23,7 @@ const (
 	posNaN      = -1 // bytes from the host with all bits set, which a model would read as NaN
 	posNever    = -2 // not written yet
 	posPoisoned = -3 // written by a failed row; hash is the Seq of its batch
+	posRefused  = -4 // of a draft that was refused; hash is the Seq of its batch
 )
 
 // pool holds the slots of all pages, and the reads and writes of the current batch.
@@ -83,6 +84,13 @@ func (p *pool) begin(seq, known uint64) {
 func (p *pool) poison(r *engine.Row) {
 	for pos := int(r.Start); pos < int(r.Start)+r.Len(); pos++ {
 		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posPoisoned, hash: p.seq}
+	}
+}
+
+// refuse marks the KV slots that row r wrote from position pos on as those of refused drafts.
+func (p *pool) refuse(r *engine.Row, pos int) {
+	for ; pos < int(r.Start)+r.Len(); pos++ {
+		*p.at(r.Pages, pos) = entry{token: ^kv.Token(0), pos: posRefused, hash: p.seq}
 	}
 }
 

@@ -82,12 +82,11 @@ func (p *pool) mark(id kv.PageID, n int) {
 	m.slots = max(m.slots, int32(n))
 }
 
-// write fills the KV slots of row r with tokens. hash is that of the prefix before r.Start; write
-// returns the hash after the last token. A second write to a KV slot in one batch is an error. So
+// write fills the KV slots of row r from position pos on with tokens. hash is that of the prefix
+// before pos; write returns the hash after the last token. A second write to a KV slot in one batch is an error. So
 // is a write that changes a KV slot that an earlier row of the batch reads: on a device the rows
 // run in parallel.
-func (p *pool) write(r *engine.Row, tokens []kv.Token, hash uint64) (uint64, error) {
-	pos := int(r.Start)
+func (p *pool) write(r *engine.Row, pos int, tokens []kv.Token, hash uint64) (uint64, error) {
 	for _, t := range tokens {
 		hash = extend(hash, t)
 		id := r.Pages[pos>>p.shift]
@@ -151,6 +150,8 @@ func (p *pool) judge(e *entry, page kv.PageID, pos int) error {
 		return nil
 	case e.pos == posPoisoned:
 		return p.corrupt(page, pos, "reads KV that a failed row of batch %d wrote", e.hash)
+	case e.pos == posRefused:
+		return p.corrupt(page, pos, "reads the KV of a draft that batch %d refused", e.hash)
 	case e.pos == posNever:
 		return p.corrupt(page, pos, "reads a slot that was never written")
 	case int(e.pos) != pos:

@@ -16,6 +16,7 @@ type progress struct {
 	last    kv.Token
 	lastAt  int32
 	sampled bool
+	drafted uint64 // Seq of the last batch with drafts in the slot; 0: none
 }
 
 // device computes each batch when it is submitted. A caller cannot see the result before the
@@ -32,6 +33,7 @@ type device struct {
 	masks   engine.Masks
 	before  engine.Submitted
 	unmoved map[kv.PageID]bool // pages of failed moves that no batch has written since
+	pending uint64             // Seq of the oldest batch whose ticket is pending; the largest uint64 if there is none
 }
 
 // run computes b into res. known is the argument of pool.begin. The error is the sanitizer's;
@@ -88,7 +90,10 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 			return err
 		}
 	}
-	after, err := d.pool.write(r, tokens, hash)
+	after, err := d.pool.write(r, int(r.Start), tokens, hash)
+	if err == nil {
+		_, err = d.pool.write(r, int(r.Start)+r.Own(), r.Drafts, after)
+	}
 	if err != nil {
 		return err
 	}
@@ -114,7 +119,8 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	}
 	d.advance(r, i, after, ran, &out)
 	if r.Sample && out.Err == nil {
-		res.Stats.Samples++
+		res.Stats.Samples += 1 + int(out.Confirmed)
+		res.Stats.Confirmed += int(out.Confirmed)
 	}
 	if speaks(r) {
 		res.Out = append(res.Out, out)
@@ -126,21 +132,37 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
 
 // advance records in ran, the state of row r's slot, that r has run, and samples if r asks for it.
-// i is the index of r in its batch, after the hash of the prefix up to the end of r.
+// i is the index of r in its batch, after the hash of the prefix up to the end of r's own tokens.
+// The KV of refused drafts becomes garbage.
 func (d *device) advance(r *engine.Row, i int, after uint64, ran *progress, out *engine.RowOut) {
-	ran.end, ran.hash = r.Start+int32(r.Len()), after
+	end := r.Start + int32(r.Own())
+	ran.end, ran.hash = end, after
 	if !r.Sample && !r.Digest {
 		return
 	}
-	d.draw.sample(r, i, d.masks.Of(r.Mask), after, out)
+	hash := after
+	for n := 0; d.draw.sample(r, i, d.masks.Of(r.MaskAt(n)), hash, out); n++ {
+		hash = extend(hash, r.Drafts[n])
+	}
+	if out.Err == nil {
+		ran.end, ran.hash = end+out.Confirmed, hash
+	}
+	if len(r.Drafts) > 0 {
+		d.pool.refuse(r, int(ran.end))
+		ran.drafted = d.pool.seq
+	}
 	if r.Sample || out.Err != nil {
 		ran.last, ran.lastAt, ran.sampled = out.Token, ran.end, out.Err == nil
 	}
 }
 
-// tokens returns the tokens of row r. known is false for a deferred row after a failed
+// tokens returns the own tokens of row r. known is false for a deferred row after a failed
 // sample: the scheduler could not know of the failure, so the row runs on garbage.
 func (d *device) tokens(r *engine.Row, ran *progress) (tokens []kv.Token, known bool, err error) {
+	if ran.drafted >= d.pending && d.pool.mode != Off {
+		return nil, false, d.pool.corrupt(r.Pages[int(r.Start)>>d.pool.shift], int(r.Start),
+			"submitted before batch %d was complete, which has drafts in slot %d", ran.drafted, r.Slot)
+	}
 	if !r.Deferred {
 		return r.Tokens, true, nil
 	}
@@ -155,10 +177,11 @@ func (d *device) tokens(r *engine.Row, ran *progress) (tokens []kv.Token, known 
 // count adds a row, failed or not, to the statistics.
 func count(r *engine.Row, s *engine.StepStats) {
 	n := int64(r.Len())
+	s.Drafted += len(r.Drafts)
+	s.GivenTokens += int(n)
 	if r.Deferred {
+		s.GivenTokens--
 		s.DeferredTokens++
-	} else {
-		s.GivenTokens += int(n)
 	}
 	s.KVTokensRead += n*int64(r.Start) + n*(n+1)/2
 }
