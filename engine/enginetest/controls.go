@@ -17,7 +17,7 @@ type control struct {
 
 // controls returns all controls; every check has at least one.
 func controls(info *engine.Info) []control {
-	return slices.Concat(bitControls(), tableControls(), maskControls(), draftControls(), flowControls(), ownershipControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
+	return slices.Concat(bitControls(), tableControls(), maskControls(), draftControls(info), flowControls(), ownershipControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
 }
 
 // with returns a function that wraps a sound backend with the hooks of b.
@@ -37,6 +37,15 @@ func eachRow(change func(b *broken, r *engine.Row, i int, x *engine.Batch)) brok
 			change(b, &x.Rows[i], i, x)
 		}
 	}}
+}
+
+// eachOut returns a function that wraps a sound backend, and calls change for each entry of a result.
+func eachOut(change func(o *engine.RowOut)) func(engine.Backend) engine.Backend {
+	return with(broken{result: func(res *engine.Result) {
+		for i := range res.Out {
+			change(&res.Out[i])
+		}
+	}})
 }
 
 // eachBind returns a broken backend that calls change for each bind of a batch before it submits
@@ -177,13 +186,6 @@ func flowControls() []control {
 }
 
 func samplingControls() []control {
-	eachOut := func(change func(o *engine.RowOut)) func(engine.Backend) engine.Backend {
-		return with(broken{result: func(res *engine.Result) {
-			for i := range res.Out {
-				change(&res.Out[i])
-			}
-		}})
-	}
 	return []control{
 		{"seed", "ignores the seed", with(eachBind(func(s *engine.SlotBind) { s.Sampling.Seed = 0 }))},
 		{"seed", "draws by the slot", with(eachBind(func(s *engine.SlotBind) { s.Sampling.Seed += uint64(s.Slot) }))},

@@ -8,16 +8,14 @@ import (
 )
 
 // draftControls are backends that verify drafts wrongly.
-func draftControls() []control {
-	return []control{
+func draftControls(info *engine.Info) []control {
+	all := []control{
+		{"drafts", "accepts a draft unverified", inPlaceOf(acceptUnverified)},
+		{"drafts", "samples position 2 with the random numbers of position 1", inPlaceOf(repeatNumbers)},
+		{"drafts", "leaves the KV of a refused draft to later rows", inPlaceOf(keepRefused)},
+		{"drafts", "continues after the first sample of a row with drafts", inPlaceOf(keepFirst)},
+		{"drafts", "counts no drafts", with(broken{result: func(res *engine.Result) { res.Stats.Drafted, res.Stats.Confirmed = 0, 0 }})},
 		{"drafts", "loses drafts", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) { r.Drafts, r.DraftMasks = nil, nil }))},
-		{"drafts", "takes a wrong guess for a right one", with(broken{result: func(res *engine.Result) {
-			for i := range res.Out {
-				if res.Out[i].Confirmed > 0 {
-					res.Out[i].Confirmed++
-				}
-			}
-		}})},
 		{"drafts", "forgets the mask of a later position", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) {
 			if len(r.DraftMasks) > 1 {
 				r.DraftMasks = slices.Clone(r.DraftMasks)
@@ -30,14 +28,26 @@ func draftControls() []control {
 			}
 		}))},
 		{"draft-errors", "ignores masks of drafts", with(eachRow(func(_ *broken, r *engine.Row, _ int, _ *engine.Batch) { r.DraftMasks = nil }))},
-		{"draft-errors", "gives what was confirmed before an error", with(broken{result: func(res *engine.Result) {
-			for i := range res.Out {
-				if res.Out[i].Err != nil {
-					res.Out[i].Confirmed = 2
-				}
+		{"draft-errors", "gives what was confirmed before an error", eachOut(func(o *engine.RowOut) {
+			if o.Err != nil {
+				o.Confirmed = 2
 			}
-		}})},
+		})},
 	}
+	if info.Capabilities.Penalties {
+		all = append(all, control{"drafts", "counts a refused draft in the penalties", inPlaceOf(countRefused)})
+	}
+	if info.Capabilities.Digests {
+		all = append(all, control{"drafts", "mixes up the digests of drafts", eachOut(func(o *engine.RowOut) { slices.Reverse(o.Drafts) })})
+	}
+	if info.Capabilities.Logprobs {
+		all = append(all, control{"drafts", "gives drafts no log-probabilities", eachOut(func(o *engine.RowOut) {
+			for i := range o.Drafts {
+				o.Drafts[i].Logprob, o.Drafts[i].Top = 0, nil
+			}
+		})})
+	}
+	return all
 }
 
 // badDrafts returns batches with drafts that must be refused.

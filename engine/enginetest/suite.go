@@ -24,6 +24,9 @@ type Check struct {
 	// needs reports whether backends with this Info make the promise; nil: all do.
 	needs func(info *engine.Info) bool
 	moves bool // only a Mover makes the promise
+	// harmless changes a backend so that it still makes the promise: the controls that change it in the
+	// same way are then found for their faults. nil for none.
+	harmless func(engine.Backend) engine.Backend
 }
 
 // Checks returns all checks, in the order of Run.
@@ -50,7 +53,7 @@ func Checks() []Check {
 		{Name: "bias", run: checkBias},
 		{Name: "logprobs", run: checkLogprobs, needs: offersLogprobs},
 		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: offersPrompt},
-		{Name: "drafts", run: checkDrafts, needs: takesDrafts},
+		{Name: "drafts", run: checkDrafts, needs: takesDrafts, harmless: inPlaceOf(noDraftFault)},
 		{Name: "draft-errors", run: checkDraftErrors, needs: func(info *engine.Info) bool { return takesDrafts(info) && offersMasks(info) }},
 		{Name: "answers", run: checkAnswers},
 		{Name: "validation", run: checkValidation},
@@ -99,6 +102,11 @@ func RunControls(t *testing.T, f Factory, except ...string) {
 		}
 		if n == 0 {
 			t.Errorf("check %q has no control", c.Name)
+		}
+		if c.harmless != nil {
+			if err := run(t, f, c, c.harmless); err != nil {
+				t.Errorf("check %q fails a backend that is changed and sound: %v", c.Name, err)
+			}
 		}
 	}
 }
