@@ -87,6 +87,17 @@ func (m *Matcher) Clone() *Matcher {
 	return &twin
 }
 
+// CopyFrom puts m into the state of from, a matcher of the same grammar. Unlike Clone it reuses m's
+// memory. It panics if the grammars differ.
+func (m *Matcher) CopyFrom(from *Matcher) {
+	if m.g != from.g {
+		panic("grammar: CopyFrom a matcher of another grammar")
+	}
+	set := append(m.set[:0], from.set...)
+	*m = *from
+	m.set = set
+}
+
 // CanEnd reports whether the output so far is a complete text of the rules.
 func (m *Matcher) CanEnd() bool { return m.ended }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // Complete takes the result of p, which must be the oldest plan in flight; for another plan
@@ -22,6 +23,7 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 		panic(fmt.Sprintf("scheduler: Complete of plan %d, which is not the next one", p.Batch.Seq))
 	}
 	p.checkResult(&s.info, result)
+	drafted := s.budget.drafted(p, result.Stats.Nanos)
 	if tokens, took := s.budget.learn(p, result.Stats.Nanos); s.tiers != nil {
 		s.tiers.book.Cost(tokens, took)
 	}
@@ -34,9 +36,13 @@ func (s *Scheduler) Complete(now time.Duration, p *Plan, result *engine.Result, 
 			next++
 		}
 		out = s.advance(now, p, i, row, out)
-		if id := p.Batch.Rows[i].Mask; id != 0 {
-			s.plans.masks.Done(id)
+		if row != nil && row.Err == nil {
+			drafted.accepted += int(row.Confirmed)
 		}
+		p.doneMasks(&p.Batch.Rows[i])
+	}
+	if drafted.seconds > 0 {
+		s.drafter.balance.Settle(len(p.rows), drafted.accepted, drafted.base, drafted.seconds)
 	}
 	p.release()
 	s.plans.spare = append(s.plans.spare, p)
@@ -60,10 +66,11 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		q.rows.sampling--
 	}
 	if q.place == ended { // the sample ended while this row ran
-		s.metrics.VoidTokens += uint64(r.end - r.start)
+		s.metrics.VoidTokens += uint64(r.end - r.start + r.drafts)
 		return out
 	}
 	held := q.rows.life == r.life // false: q was preempted meanwhile and lost the pages that the row wrote to
+	q.landDrafts()
 	if err := p.checkRow(&s.info, i, row); err != nil {
 		// The KV that the row wrote may be wrong, and so may the KV that it read.
 		if !errors.Is(err, engine.ErrNoToken) {
@@ -71,11 +78,21 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		}
 		return s.end(now, q, Ending{Reason: Failed, Err: q.blame(err)}, out)
 	}
-	if held {
-		q.done = int(r.end)
+	end := int(r.end)
+	if r.drafts > 0 {
+		end += int(row.Confirmed)
+		q.rows.drafts.counts.count(r.source, int(r.drafts), 0)
+		s.metrics.Drafts.count(r.source, int(r.drafts), 0)
+	}
+	switch {
+	case held:
+		q.done = end
+		q.computed = max(q.computed, end)
 		if q.done <= q.target {
 			s.prefixes.publishChunk(q)
 		}
+	case r.drafts > 0:
+		q.bill.reached = max(q.bill.reached, end)
 	}
 	if row != nil && held && q.wantsPrompt() {
 		q.text.addPrompt(q.req, int(r.start), row.Prompt, row.PromptTop)
@@ -84,6 +101,9 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		s.prefixes.vouch(q)
 	}
 	if r.sample && q.abort == nil {
+		if out = s.confirmed(now, p.Batch.Rows[i].Drafts, r, row, out); q.place == ended {
+			return out
+		}
 		if out = s.sampled(now, q, row, out); q.place == ended {
 			return out
 		}
@@ -97,6 +117,35 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	case q.place == preempted:
 		s.running.preempted = remove(s.running.preempted, q)
 		s.queue.enqueue(q)
+	}
+	return out
+}
+
+// landDrafts notes that q's row with drafts, if there is one, is in flight no more: tokens that its
+// drafts added to computed do not count. advance counts those that are confirmed.
+func (q *sequence) landDrafts() {
+	if n := q.draftsInFlight(); n > 0 {
+		q.rows.drafts.inflight = 0
+		q.computed = max(q.computed-n, 0) // 0: it left the device meanwhile
+	}
+}
+
+// confirmed appends to q's output the drafts of row r that were right, one by one, as if each had been
+// sampled by a row of its own.
+func (s *Scheduler) confirmed(now time.Duration, drafts []kv.Token, r *planned, row *engine.RowOut, out []Output) []Output {
+	q := r.q
+	for i, t := range drafts[:row.Confirmed] {
+		one := engine.RowOut{Token: t}
+		if row.Drafts != nil {
+			d := &row.Drafts[i]
+			one.Logprob, one.Top, one.Digest = d.Logprob, d.Top, d.Digest
+		}
+		q.rows.drafts.counts.count(r.source, 0, 1)
+		s.metrics.Drafts.count(r.source, 0, 1)
+		if out = s.sampled(now, q, &one, out); q.place == ended {
+			s.metrics.VoidTokens += uint64(int(row.Confirmed) - i - 1)
+			break
+		}
 	}
 	return out
 }

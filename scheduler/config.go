@@ -80,6 +80,11 @@ type Config struct {
 	// most the backend's MaxInflight.
 	MaxInflight int
 
+	// Speculate says how many guesses at its next tokens (drafts) a sequence verifies in a step.
+	// Tokens are the same with every value. Default SpeculateOff; it is off for a backend that
+	// verifies none (Info.MaxDrafts).
+	Speculate Speculate
+
 	// MaxBypass bounds how often others overtake a request that did not fit at its turn:
 	// after this many admissions of others, all pages that come free are kept for it from
 	// its next turn on. Default 64.
@@ -193,6 +198,9 @@ func (c Config) WithDefaults(info engine.Info) Config {
 		}
 	}
 	c = bounds.Fill(c)
+	if c.Speculate == SpeculateDefault || info.MaxDrafts == 0 {
+		c.Speculate = SpeculateOff
+	}
 	set(&c.MaxRunning, min(info.MaxSlots, info.MaxRows))
 	set(&c.StepTokens, min(max(256, 2*c.MaxRunning, stepTokens(info)), info.MaxTokens))
 	if c.PromptFloor == 0 {
@@ -248,6 +256,9 @@ func (c Config) Validate(info engine.Info) error {
 	}
 	if !policyNames.Has(c.Policy) {
 		errs = append(errs, fmt.Errorf("scheduler: Policy is %v, want %s", c.Policy, policyNames.Names()))
+	}
+	if !c.Speculate.valid() {
+		errs = append(errs, fmt.Errorf("scheduler: Speculate is %v, want auto, off or 1 to %d", c.Speculate, mostSpeculate))
 	}
 	within("MaxRunning", c.MaxRunning, 1, min(info.MaxSlots, info.MaxRows))
 	within("StepTokens", c.StepTokens, 1, info.MaxTokens)

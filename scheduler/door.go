@@ -62,7 +62,7 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
-	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
+	req.AllowedTokens, req.Media, req.Prediction = slices.Clone(req.AllowedTokens), slices.Clone(req.Media), slices.Clone(req.Prediction)
 	if s.running.fault == planted.AllPublic {
 		req.PublicTokens = len(req.Prompt)
 	}
@@ -94,6 +94,7 @@ func (s *Scheduler) enter(now time.Duration, g *group, i, limit int) {
 	}
 	q.bill.arrived, q.bill.timed, q.cache.ownFrom = now, g.req.Timeline, noTokens
 	q.shapeAs(&g.req)
+	q.draftAs(&s.cfg, &s.info)
 	q.group.tenant.Open++
 	s.arrived++
 	g.samples = append(g.samples, q)
@@ -143,6 +144,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 		for i := range p.rows {
 			q := p.rows[i].q
 			q.rows.inflight, q.rows.sampling = 0, 0
+			q.landDrafts()
 			q.computed = q.done
 		}
 	}

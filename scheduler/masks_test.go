@@ -49,7 +49,7 @@ func TestMasksAreSetOnce(t *testing.T) {
 func TestFormatMasksAreTheMatchers(t *testing.T) {
 	b, vocab := formatBed(t)
 	b.s.info.MaxMasks = 16 // for 8 rows in 2 plans, so ids are reused
-	b.s.plans.masks = masks.New(&b.s.info)
+	b.s.plans.masks = masks.New(&b.s.info, 16)
 	formats := []*grammar.Grammar{compiled(t, vocab, "([ab]{2}[cd]?)*"), compiled(t, vocab, "(x[a-f]{0,3}y){1,4}|z+")}
 	rng := rand.New(rand.NewPCG(1, 1))
 	rows := 0
@@ -79,7 +79,7 @@ func TestFormatMasksAreTheMatchers(t *testing.T) {
 					if !late {
 						base = q.group.allowed.early
 					}
-					want := q.text.mask(make([]uint64, b.s.info.MaskWords()), base, q.req.StopTokens, late && q.text.matcher.CanEnd())
+					want := maskOf(q.text.matcher, make([]uint64, b.s.info.MaskWords()), base, q.req.StopTokens, late && q.text.matcher.CanEnd())
 					rows++
 					for token := range kv.Token(b.s.info.Vocab) {
 						if got := p.masks.Allows(id, token); got != (want[token/64]>>(token%64)&1 == 1) {
@@ -167,7 +167,7 @@ func BenchmarkMasks(b *testing.B) {
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			l := newLoaded(b, Config{MaxInflight: 1}, rows, 0, 64)
 			l.s.info.Vocab, l.s.info.MaxMasks = len(tokens), max(2*rows, 256)
-			l.s.plans.masks = masks.New(&l.s.info)
+			l.s.plans.masks = masks.New(&l.s.info, rows)
 			for i := range rows {
 				l.out = l.s.Abort(0, RequestID(i), errors.New("not of this benchmark"), l.out[:0])
 			}

@@ -19,6 +19,7 @@ type Metrics struct {
 	RecomputedTokens uint64 // run again after preemptions
 	VoidTokens       uint64 // run for samples that had ended by the time
 	OutputTokens     uint64
+	Drafts           DraftCounts
 	MaskedRows       uint64 // rows that may sample only some tokens
 	MasksSet         uint64 // masks sent to the backend for them; rows with equal masks share one
 	Preemptions      uint64

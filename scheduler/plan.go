@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 )
@@ -20,10 +21,13 @@ type Plan struct {
 	// overwrites these.
 	Moves []tiering.Move
 
-	rows   []planned   // by row of Batch
-	tokens int         // see Tokens
-	begun  []RequestID // see Begun
-	masks  *masks.Table
+	rows       []planned       // by row of Batch
+	tokens     int             // see Tokens
+	drafted    int             // drafts of all rows
+	draftMasks []engine.MaskID // those of all rows: DraftMasks alias it
+	drafts     []kv.Token      // those of all rows: Drafts alias it
+	begun      []RequestID     // see Begun
+	masks      *masks.Table
 }
 
 // plans are the plans in flight, the masks that they name, and plans to reuse.
@@ -60,13 +64,35 @@ type planned struct {
 	q      *sequence
 	life   uint32
 	start  int32 // tokens computed before the row
-	end    int32 // and after it
+	end    int32 // and after it, drafts not included
+	drafts int32
+	source DraftSource // of the drafts
 	sample bool
 }
 
-// Tokens returns the number of tokens that the plan runs: 1 for each decode row, and the
-// chunks of prompts.
+// Tokens returns the number of tokens that the plan runs: 1 for each decode row, with its drafts, and
+// the chunks of prompts.
 func (p *Plan) Tokens() int { return p.tokens }
+
+// shape returns what determines the cost of p.
+func (p *Plan) shape() (shape engine.StepShape) {
+	for i := range p.rows {
+		r := &p.rows[i]
+		shape.Add(int(r.start), int(r.end-r.start))
+		shape.AddDrafts(int(r.end), int(r.drafts))
+	}
+	return shape
+}
+
+// doneMasks notes that the row r has completed.
+func (p *Plan) doneMasks(r *engine.Row) {
+	if r.Mask != 0 {
+		p.masks.Done(r.Mask)
+	}
+	for _, id := range r.DraftMasks {
+		p.masks.Landed(id)
+	}
+}
 
 // Begun returns the requests for which this plan has the first row of any of their samples,
 // each request once.
@@ -83,6 +109,7 @@ func (p *Plan) reset(seq uint64) {
 	b := &p.Batch
 	*b = engine.Batch{Seq: seq, After: b.After[:0], Binds: b.Binds[:0], Swaps: b.Swaps[:0], Copies: b.Copies[:0], Drops: b.Drops[:0], Masks: b.Masks[:0], Rows: b.Rows[:0]}
 	p.rows, p.tokens, p.begun, p.Moves = p.rows[:0], 0, p.begun[:0], p.Moves[:0]
+	p.drafted, p.drafts, p.draftMasks = 0, p.drafts[:0], p.draftMasks[:0]
 }
 
 // release clears what the plan points to; otherwise a spare plan would keep ended
@@ -114,6 +141,28 @@ func (p *Plan) decode(q *sequence) {
 		p.maskRow(q, r)
 	}
 	p.add(q, 1, true)
+	if s := q.rows.drafts; s != nil && len(s.next) > 0 {
+		p.draft(q, s, r)
+	}
+}
+
+// draft adds the drafts that were chosen for q to its row r, the last one of the plan. Fewer are added
+// if the backend has no place for their masks.
+func (p *Plan) draft(q *sequence, s *drafting, r *engine.Row) {
+	from, masksFrom := len(p.drafts), len(p.draftMasks)
+	p.drafts = append(p.drafts, s.next...)
+	if q.group.allowed.early != nil || s.walk != nil {
+		p.maskDrafts(q, s, r)
+		r.DraftMasks = p.draftMasks[masksFrom:len(p.draftMasks):len(p.draftMasks)]
+		p.drafts = p.drafts[:from+len(r.DraftMasks)]
+	}
+	r.Drafts = p.drafts[from:len(p.drafts):len(p.drafts)]
+	n, at := len(r.Drafts), &p.rows[len(p.rows)-1]
+	s.next, s.inflight = nil, n
+	at.drafts, at.source = int32(n), s.source
+	q.computed += n
+	p.tokens += n
+	p.drafted += n
 }
 
 // prefill appends a row that runs the next n tokens of q, all of them known: of its prompt,
@@ -144,7 +193,7 @@ func (p *Plan) prefill(q *sequence, n int) {
 // add records that the plan has a row of q's next n tokens; sample says whether the row
 // samples a token.
 func (p *Plan) add(q *sequence, n int, sample bool) {
-	p.rows = append(p.rows, planned{q, q.rows.life, int32(q.computed), int32(q.computed + n), sample})
+	p.rows = append(p.rows, planned{q: q, life: q.rows.life, start: int32(q.computed), end: int32(q.computed + n), sample: sample})
 	q.computed += n
 	q.rows.inflight++
 	if sample {

@@ -42,9 +42,9 @@ func (s *Scheduler) grow(now time.Duration) {
 }
 
 // wantsRow reports whether q decodes and will need another token: the tokens in flight do
-// not reach its output limit yet, and it is not aborted.
+// not reach its output limit yet, it is not aborted, and no drafts of it are in flight.
 func (q *sequence) wantsRow() bool {
-	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.rows.sampling) < q.limit
+	return q.computed >= q.target && q.abort == nil && q.outputTokens()+int(q.rows.sampling) < q.limit && q.draftsInFlight() == 0
 }
 
 // full reports whether q decodes and needs a page for its next token.
@@ -106,7 +106,7 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 // flight, the token that the row samples still counts, and q is queued when the row has
 // ended.
 func (s *Scheduler) preempt(now time.Duration, q *sequence) {
-	q.bill.reached = max(q.bill.reached, q.computed) // rows in flight run, although their KV is dropped
+	q.bill.reached = max(q.bill.reached, q.computed-q.draftsInFlight()) // rows in flight run, although their KV is dropped
 	q.bill.mark(now, Preempted, q.done)
 	s.leave(q, q.done)
 	q.bill.preemptions++

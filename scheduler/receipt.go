@@ -33,10 +33,10 @@ func (p *Plan) checkResult(info *engine.Info, result *engine.Result) {
 // checkRow returns nil, or the reason why row i failed: the backend's own error, or
 // ErrContract if the answer is not what the row asked for. out is the answer, nil if the
 // backend gave none. The first test covers nearly all rows: they have no mask and no
-// log-probabilities, a token of the vocabulary, and no confirmed drafts.
+// log-probabilities, a token of the vocabulary, and no drafts.
 func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
-	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && !r.PromptLogprobs && out.Confirmed == 0 && uint64(out.Token) < uint64(info.Vocab) {
+	if out != nil && out.Err == nil && r.Sample && r.Mask == 0 && len(r.Drafts) == 0 && out.Confirmed == 0 && !r.PromptLogprobs && uint64(out.Token) < uint64(info.Vocab) {
 		if s := &p.rows[i].q.req.Sampling; !s.Logprobs && s.TopLogprobs == 0 {
 			return nil
 		}
@@ -56,9 +56,6 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	if out.Err != nil {
 		return out.Err
 	}
-	if c := out.Confirmed; c < 0 || int(c) > len(r.Drafts) {
-		return breach(info, i, "it confirms %d of %d drafts", c, len(r.Drafts))
-	}
 	if r.Sample {
 		if err := p.checkSample(info, i, out); err != nil {
 			return err
@@ -70,15 +67,39 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	return nil
 }
 
-// checkSample checks the sampled token in out, and the log-probabilities that row i asked
-// for. A wrong token would become part of a cache key and of a text; NaN or a positive
-// number would end up in a JSON answer, which can't hold NaN.
+// checkSample checks the sampled token in out and the confirmed drafts before it, and the
+// log-probabilities that row i asked for. A wrong token would become part of a cache key and of a
+// text; NaN or a positive number would end up in a JSON answer, which can't hold NaN.
 func (p *Plan) checkSample(info *engine.Info, i int, out *engine.RowOut) error {
+	r, asked := &p.Batch.Rows[i], &p.rows[i].q.req.Sampling
+	c := int(out.Confirmed)
+	switch {
+	case c < 0 || c > len(r.Drafts):
+		return breach(info, i, "it confirmed %d of %d drafts", c, len(r.Drafts))
+	case len(out.Drafts) != c && (r.Digest || asked.Logprobs || asked.TopLogprobs > 0):
+		return breach(info, i, "it describes %d of %d confirmed drafts", len(out.Drafts), c)
+	case c < len(r.Drafts) && out.Token == r.Drafts[c]:
+		return breach(info, i, "it sampled token %d and did not confirm it as draft %d", out.Token, c)
+	}
+	for j, t := range r.Drafts[:c] {
+		d := engine.RowOut{Token: t}
+		if len(out.Drafts) > 0 {
+			d.Logprob, d.Top = out.Drafts[j].Logprob, out.Drafts[j].Top
+		}
+		if err := p.checkToken(info, i, r.MaskAt(j), &d); err != nil {
+			return err
+		}
+	}
+	return p.checkToken(info, i, r.MaskAt(c), out)
+}
+
+// checkToken checks one token of row i, which the mask must allow, with its log-probabilities.
+func (p *Plan) checkToken(info *engine.Info, i int, mask engine.MaskID, out *engine.RowOut) error {
 	t, asked := out.Token, &p.rows[i].q.req.Sampling
 	switch {
 	case uint64(t) >= uint64(info.Vocab):
 		return breach(info, i, "it sampled token %d, the vocabulary has %d", t, info.Vocab)
-	case !p.masks.Allows(p.Batch.Rows[i].Mask, t):
+	case !p.masks.Allows(mask, t):
 		return breach(info, i, "it sampled token %d, which the row's mask forbids", t)
 	case (asked.Logprobs || asked.TopLogprobs > 0) && !(out.Logprob <= 0): // negated, so that NaN fails too
 		return breach(info, i, "the log-probability of token %d is %v", t, out.Logprob)
@@ -107,7 +128,7 @@ func checkTop(info *engine.Info, i int, top []engine.TokenLogprob, asked int32) 
 // runs a chunk of a prompt. There must be a log-probability for each of its tokens, except
 // for the first of the sequence, which no logits precede.
 func checkPrompt(info *engine.Info, r *engine.Row, i int, out *engine.RowOut) error {
-	want := r.Len()
+	want := r.Own()
 	if r.Start == 0 {
 		want--
 	}

@@ -58,8 +58,14 @@ type Request struct {
 	// must match. Stop tokens are sampled only where the text may end, and the output ends
 	// where it must. The scheduler owns it from now on; several requests may use the same
 	// one.
-	Format   *grammar.Grammar
-	Sampling engine.SamplingParams
+	Format *grammar.Grammar
+	// Prediction is an output that the caller expects, such as a file of which the request changes a
+	// part (OpenAI: prediction). Where it is right the output comes sooner; it changes no token.
+	Prediction []kv.Token
+	// Speculate says how many guesses at its next tokens an output verifies in a step. Default: as
+	// Config.Speculate says, which is also a bound: SpeculateOff there is off for all.
+	Speculate Speculate
+	Sampling  engine.SamplingParams
 	// PromptLogprobs asks for Output.Prompt. The whole prompt is then computed, even if it
 	// is cached, because its log-probabilities need the logits of every position. PromptTop
 	// is the number of tokens that Output.PromptTop has for each position.
@@ -152,7 +158,10 @@ type Ending struct {
 	// before all were computed. Tokens computed again after a preemption do not count.
 	ComputedTokens int
 	OutputTokens   int
-	Preemptions    int
+	// Drafts counts the guesses at output tokens that were verified, and those that were right. The
+	// right ones are part of OutputTokens; the others are on no bill.
+	Drafts      DraftCounts
+	Preemptions int
 	// Queued, FirstToken and Total are the times from Add to first admission, to the first
 	// token and to the end. The first two are zero if the sample did not get that far.
 	Queued, FirstToken, Total time.Duration

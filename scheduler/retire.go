@@ -38,6 +38,9 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	}
 	q.bill.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.bill.cachedTokens, q.outputTokens()
+	if s := q.rows.drafts; s != nil {
+		e.Drafts = s.counts
+	}
 	e.CachedByTier = q.fetch.byTier(q.bill.cachedTokens)
 	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.bill.preemptions, q.bill.queued, q.bill.firstToken, now-q.bill.arrived
 	e.Timeline = q.bill.timeline

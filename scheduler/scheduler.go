@@ -36,6 +36,7 @@ type Scheduler struct {
 	tiers    *tiers   // nil: no tiers below the device
 	fetches  *fetches // nil if tiers is
 	budget   budget
+	drafter  drafter
 
 	metrics Metrics
 }
@@ -61,7 +62,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		}
 		s.cache = cache
 	}
-	s.plans.masks = masks.New(&info)
+	s.plans.masks = masks.New(&info, cfg.MaxRunning*cfg.MaxInflight)
 	s.cfg.Tenants = maps.Clone(cfg.Tenants) // the caller may change its own map
 	s.room = newRoom(info, s.cache, cfg.MaxRunning)
 	tiers, err := newTiers(&s.cfg, &info, &s.room)
@@ -76,7 +77,8 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 		s.prefixes.fetches = s.fetches
 	}
 	s.budget.cfg = &s.cfg
-	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil)
+	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil || cfg.Speculate != SpeculateOff)
+	s.drafter = drafter{cfg: &s.cfg, info: &s.info, running: &s.running, budget: &s.budget, room: &s.room}
 	s.accounts = accounts.New(accounts.Config{Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil

@@ -68,10 +68,11 @@ type sequence struct {
 // rowsOut counts the rows of a sequence, for the plans that run them.
 type rowsOut struct {
 	inflight int8
-	sampling int8   // those of them that sample
-	digest   bool   // copy of Request.Digest
-	life     uint32 // times that it left the device; rows of earlier lives wrote to pages it lost
-	sampled  int    // tokens sampled since the latest admission
+	sampling int8      // those of them that sample
+	digest   bool      // copy of Request.Digest
+	life     uint32    // times that it left the device; rows of earlier lives wrote to pages it lost
+	sampled  int       // tokens sampled since the latest admission
+	drafts   *drafting // nil: the sequence has no drafts
 }
 
 // pageTable is the slot of a running sequence and its pages.

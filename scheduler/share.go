@@ -5,7 +5,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler/internal/predict"
 )
 
@@ -23,9 +22,9 @@ func oldestShare(budget int) int { return (budget + 3) / 4 }
 // decode as decoding says: the smaller of the token budget and the tokens that fit into the
 // target time.
 func (b *budget) prompts(decoding int) int {
-	n := b.cfg.promptBudget(decoding)
+	n := b.cfg.promptBudget(decoding + b.drafts)
 	if decoding > 0 && b.time.Targets() {
-		n = min(n, b.time.Fits(decoding, b.context))
+		n = min(n, b.time.Fits(decoding, b.context, b.drafts))
 	}
 	return n
 }
@@ -76,6 +75,7 @@ type budget struct {
 	chunks   []chunk // of the step that is being planned
 	decoding int     // sequences that decode in it; -1: must be counted
 	context  int64   // sum of their context in tokens
+	drafts   int     // of these sequences, in the step that is being planned
 	time     predict.Steps
 	order    []*sequence // scratch of deal
 }
@@ -103,11 +103,33 @@ func (b *budget) learn(p *Plan, nanos int64) (tokens int, prompts time.Duration)
 	if !b.time.Learns() || nanos <= 0 || len(p.rows) == 0 {
 		return 0, 0
 	}
-	var shape engine.StepShape
-	for i := range p.rows {
-		shape.Add(int(p.rows[i].start), int(p.rows[i].end-p.rows[i].start))
-	}
+	shape := p.shape()
 	return b.time.Learn(&shape, len(p.rows), p.tokens, nanos)
+}
+
+// draftedStep compares a step that had drafts with one that had none.
+type draftedStep struct {
+	base     float64 // predicted seconds without drafts
+	seconds  float64 // measured; 0: the steps can't be compared
+	accepted int
+}
+
+// drafted returns the times of plan p, for which the device measured nanos. Seconds is 0 if p has no
+// drafts, or if it has prompts: errors in the prediction of these would exceed what drafts gain.
+func (b *budget) drafted(p *Plan, nanos int64) (d draftedStep) {
+	if p.drafted == 0 || nanos <= 0 || !b.time.Learns() {
+		return d
+	}
+	shape := p.shape()
+	if shape.PromptTokens > 0 {
+		return d
+	}
+	shape.Drafts, shape.DraftPairs = 0, 0
+	d.base, d.seconds = b.time.Predict(&shape), time.Duration(nanos).Seconds()
+	if !(d.base > 0) {
+		d.seconds = 0
+	}
+	return d
 }
 
 // share sets b.chunks, the prompts' parts of the step, and returns their cost. prefilling

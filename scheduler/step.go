@@ -16,6 +16,9 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if len(s.plans.inflight) >= s.cfg.MaxInflight {
 		return nil
 	}
+	if s.drafter.holds(&s.plans) {
+		return nil
+	}
 	s.room.demand = 0
 	if s.fetches != nil {
 		s.fetches.tick(now)
@@ -27,9 +30,11 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.prefixes.expire(now)
 	s.queue.rerankPublished()
 	s.queue.lastLong = s.cfg.lastLong(s.running.prefilling)
+	s.drafter.read()
 	s.grow(now)
 	p := s.plans.take()
 	s.admit(now, p)
+	s.drafter.choose()
 	cost := 0
 	if len(s.running.prefilling) > 0 {
 		cost = s.budget.share(s.running.prefilling, s.budget.count(&s.running))
@@ -102,7 +107,7 @@ func (r *runningSet) decode(p *Plan, budget int) {
 		}
 		if q.decodes(r.pageTokens) {
 			p.decode(q)
-			budget--
+			budget -= 1 + q.draftsInFlight()
 			r.next = at
 		}
 	}

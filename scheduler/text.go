@@ -94,40 +94,67 @@ func (q *sequence) shapeAs(req *Request) {
 	q.text.checked = q.text.matcher != nil || req.Stops != nil || q.group.allowed.early != nil
 }
 
-// awaitsToken reports whether the mask of q's next token depends on a token that a plan in
-// flight samples. Such a sequence gets no row until that token is known, so a request with
-// a format gains nothing from overlap.
-func (q *sequence) awaitsToken() bool { return q.text.matcher != nil && q.rows.sampling > 0 }
+// awaitsToken reports whether the mask of q's next token, or drafts that are worth it, depend on
+// a token that a plan in flight samples. Such a sequence gets no row until that token is known, so
+// a request with a format gains nothing from overlap.
+func (q *sequence) awaitsToken() bool {
+	return q.rows.sampling > 0 && (q.text.matcher != nil || q.rows.drafts != nil && q.rows.drafts.waits)
+}
 
 // maskRow sets the mask of r, a row of q in p. Without a format, the mask is that of
 // AllowedTokens, or within MinTokens the same without stop tokens. With a format, the mask
 // depends on the state of the matcher and on the phase only; if the backend has that mask,
 // no bits are computed.
 func (p *Plan) maskRow(q *sequence, r *engine.Row) {
+	r.Mask = p.maskAt(q, q.text.matcher, int(r.SampleIndex))
+}
+
+// maskAt returns the mask of the token of q with that index in the output; matcher, nil without a
+// format, is at that token.
+func (p *Plan) maskAt(q *sequence, matcher *grammar.Matcher, index int) engine.MaskID {
 	a := &q.group.allowed
 	base, phase := a.always, uint64(1)
-	if int(r.SampleIndex) < q.req.MinTokens {
+	if index < q.req.MinTokens {
 		base, phase = a.early, 0
 	}
-	if q.text.matcher == nil {
-		r.Mask = p.masks.Fixed(&p.Batch, base)
-		return
+	if matcher == nil {
+		return p.masks.Fixed(&p.Batch, base)
 	}
-	if phase == 1 && q.text.matcher.CanEnd() {
+	if phase == 1 && matcher.CanEnd() {
 		phase = 2
 	}
-	at, kept := masks.State{State: q.text.matcher.State(), Phase: phase}, false
-	if r.Mask, kept = p.masks.Kept(&p.Batch, a.format, at); !kept {
-		r.Mask = p.masks.Keep(&p.Batch, a.format, at, q.text.mask(p.masks.Scratch(), base, q.req.StopTokens, phase == 2))
+	at := masks.State{State: matcher.State(), Phase: phase}
+	if id, kept := p.masks.Kept(&p.Batch, a.format, at); kept {
+		return id
+	}
+	return p.masks.Keep(&p.Batch, a.format, at, maskOf(matcher, p.masks.Scratch(), base, q.req.StopTokens, phase == 2))
+}
+
+// maskDrafts appends to p.draftMasks the masks of the samples after the drafts that s has chosen for q,
+// in its row r. It ends early if the backend may not keep one more.
+func (p *Plan) maskDrafts(q *sequence, s *drafting, r *engine.Row) {
+	if s.walk != nil {
+		s.walk.CopyFrom(q.text.matcher)
+	}
+	for i, t := range s.next {
+		if !p.masks.MayDraft() {
+			return
+		}
+		if s.walk != nil && !s.walk.Accept(t) {
+			return
+		}
+		id := p.maskAt(q, s.walk, int(r.SampleIndex)+1+i)
+		p.masks.Drafted(id)
+		p.draftMasks = append(p.draftMasks, id)
 	}
 }
 
-// mask computes the mask of the tokens that the matcher accepts. If ends is set, the output
+// maskOf computes the mask of the tokens that the matcher accepts. If ends is set, the output
 // may end here, and the stop tokens are added; otherwise they are removed. Then it removes
 // tokens that base does not allow; a nil base allows all. It writes the bits to into and
 // returns into.
-func (t *text) mask(into []uint64, base *masks.Fixed, stopTokens []kv.Token, ends bool) []uint64 {
-	t.matcher.Mask(into)
+func maskOf(matcher *grammar.Matcher, into []uint64, base *masks.Fixed, stopTokens []kv.Token, ends bool) []uint64 {
+	matcher.Mask(into)
 	for _, t := range stopTokens { // even a stop token with text is no text of the format
 		switch {
 		case int(t/64) >= len(into):

@@ -42,8 +42,13 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, c.MaxSamples)
 	case req.Deadline < 0:
 		return 0, refuse("Deadline", ErrInvalid, "Deadline is %v, want 0 (none) or more", req.Deadline)
+	case !req.Speculate.valid():
+		return 0, refuse("Speculate", ErrInvalid, "Speculate is %v, want auto, off or 1 to %d", req.Speculate, mostSpeculate)
 	case req.QueueTimeout < 0:
 		return 0, refuse("QueueTimeout", ErrInvalid, "QueueTimeout is %v, want 0 (none) or more", req.QueueTimeout)
+	}
+	if i := foreign(info, req.Prediction); i >= 0 || len(req.Prediction) > info.MaxPositions {
+		return 0, refuse("Prediction", ErrInvalid, "Prediction has %d tokens, and at %d one that is not in the vocabulary of %d; want at most %d", len(req.Prediction), i, info.Vocab, info.MaxPositions)
 	}
 	if err := validMedia(req); err != nil {
 		return 0, err

@@ -26,6 +26,8 @@ import (
 type Table struct {
 	kept    []entry                  // by id; kept[0] is the head of the list
 	most    int                      // Info.MaxMasks: the largest id
+	spare   int                      // masks that only drafts may name at a time; see MayDraft
+	drafts  int                      // masks named for drafts in flight, each counted as often as it is named
 	byHash  map[uint64]engine.MaskID // id by hash of the bits
 	formats map[formatKey]*Format
 	words   int      // uint64 words of a mask: a bit per token
@@ -88,14 +90,14 @@ const (
 // that the backend can free its memory.
 const maskLife = 4096
 
-// New makes an empty table for a backend.
-func New(info *engine.Info) Table {
-	return Table{kept: make([]entry, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*Format{}}
+// New makes an empty table for a backend, of which so many rows can be in flight.
+func New(info *engine.Info, rows int) Table {
+	return Table{spare: info.MaxMasks - rows, kept: make([]entry, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*Format{}}
 }
 
 // Reset forgets all masks: the backend that kept them was lost.
 func (t *Table) Reset() {
-	t.kept = append(t.kept[:0], entry{})
+	t.kept, t.drafts = append(t.kept[:0], entry{}), 0
 	clear(t.byHash)
 }
 
@@ -203,6 +205,25 @@ func (t *Table) Done(id engine.MaskID) {
 	k := &t.kept[id]
 	if k.rows--; k.rows == 0 {
 		t.append(id)
+	}
+}
+
+// MayDraft reports whether a plan may name one more mask for a draft. Each row in flight must find a
+// mask for its first sample, so drafts have the masks that are left beyond one a row.
+func (t *Table) MayDraft() bool { return t.drafts < t.spare }
+
+// Drafted notes that the mask id, which was named just now, is that of a draft.
+func (t *Table) Drafted(id engine.MaskID) {
+	if id != 0 {
+		t.drafts++
+	}
+}
+
+// Landed is Done for a mask that Drafted has noted.
+func (t *Table) Landed(id engine.MaskID) {
+	if id != 0 {
+		t.drafts--
+		t.Done(id)
 	}
 }
 
@@ -314,8 +335,10 @@ func (t *Table) Check(inflight []*engine.Batch) error {
 	named := make([]int, len(t.kept))
 	for _, b := range inflight {
 		for i := range b.Rows {
-			if id := b.Rows[i].Mask; id != 0 {
-				named[id]++
+			for j := range 1 + len(b.Rows[i].DraftMasks) {
+				if id := b.Rows[i].MaskAt(j); id != 0 {
+					named[id]++
+				}
 			}
 		}
 	}

@@ -19,7 +19,7 @@ func TestTable(t *testing.T) {
 		MaxRows: rows, MaxTokens: rows, MaxInflight: inflight, MaxMasks: rows * inflight}
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		table, sent, device := New(&info), engine.NewSubmitted(&info), engine.NewMasks(info.MaxMasks)
+		table, sent, device := New(&info, rows*inflight), engine.NewSubmitted(&info), engine.NewMasks(info.MaxMasks)
 		different := 3 + rng.IntN(60)
 		fixed := make([]Fixed, 6)
 		for i := range fixed {
@@ -75,7 +75,7 @@ func TestTable(t *testing.T) {
 // TestFormatsAreForgotten checks that the table stays within its bounds for any number of
 // formats and stop tokens.
 func TestFormatsAreForgotten(t *testing.T) {
-	table, format := New(&engine.Info{Vocab: 64, MaxMasks: 4}), new(grammar.Grammar)
+	table, format := New(&engine.Info{Vocab: 64, MaxMasks: 4}, 4), new(grammar.Grammar)
 	for i := range 2*mostFormats + 5 {
 		f := table.Format(format, []kv.Token{kv.Token(i)}, false)
 		if f != table.Format(format, []kv.Token{kv.Token(i)}, false) {
@@ -93,7 +93,7 @@ func TestFormatsAreForgotten(t *testing.T) {
 // TestMasksAreDropped checks that a mask that no row has named for long is dropped.
 func TestMasksAreDropped(t *testing.T) {
 	info := engine.Info{Vocab: 64, MaxMasks: 4}
-	table := New(&info)
+	table := New(&info, 4)
 	first := engine.Batch{Seq: 1}
 	for i := range uint64(3) {
 		table.Done(table.name(&first, table.find(&first, []uint64{i + 1}).id))

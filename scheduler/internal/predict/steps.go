@@ -28,6 +28,7 @@ const (
 	partStep    = iota // every step
 	partRows           // its rows and their context
 	partPrompts        // its prompts: tokens, and the context that they attend to
+	partDrafts         // guesses that its rows verify
 	stepParts
 )
 
@@ -49,7 +50,10 @@ func NewSteps(cost engine.StepCost, target time.Duration, learns bool) Steps {
 // ms, Token 20 µs and factors of 1, a step with a prompt chunk of 500 tokens alone takes 6
 // + 10 = 16 ms, if rows and context cost nothing.
 func (t *Steps) predict(shape *engine.StepShape) (parts [stepParts]float64, sum float64) {
-	parts = [stepParts]float64{partStep: t.cost.Step, partRows: t.cost.Fixed(shape) - t.cost.Step, partPrompts: t.cost.Prompts(shape)}
+	without := *shape
+	without.Drafts, without.DraftPairs = 0, 0
+	rows := t.cost.Fixed(&without)
+	parts = [stepParts]float64{partStep: t.cost.Step, partRows: rows - t.cost.Step, partPrompts: t.cost.Prompts(shape), partDrafts: t.cost.Fixed(shape) - rows}
 	for i := range parts {
 		parts[i] *= t.factors[i].value
 		sum += parts[i]
@@ -106,6 +110,37 @@ func (t *Steps) correct(parts *[stepParts]float64, sum, took float64) {
 // Targets reports whether steps have a target.
 func (t *Steps) Targets() bool { return t.target > 0 }
 
+// limit returns the predicted seconds that a step may have to keep the target.
+func (t *Steps) limit() float64 { return t.target / (1 + float64(2*max(t.spread, leastSpread))) }
+
+// Predict returns the predicted seconds of a step of that shape.
+func (t *Steps) Predict(shape *engine.StepShape) float64 {
+	_, sum := t.predict(shape)
+	return sum
+}
+
+// Drafts returns the predicted seconds of a step without drafts in which so many sequences decode, with a
+// sum of so many tokens of context, and the seconds that a draft of one of them adds. Each is 0 if
+// unknown.
+func (t *Steps) Drafts(decoding int, context int64) (rows, draft float64) {
+	if t.cost.Draft <= 0 || decoding == 0 {
+		return 0, 0
+	}
+	shape := engine.StepShape{Rows: decoding, Context: context, Drafts: 1, DraftPairs: context / int64(decoding)}
+	parts, sum := t.predict(&shape)
+	return sum - parts[partDrafts], parts[partDrafts]
+}
+
+// DraftsFit returns how many drafts fit into the target time of a step with such rows: any number
+// without a target.
+func (t *Steps) DraftsFit(decoding int, context int64) int {
+	rows, draft := t.Drafts(decoding, context)
+	if t.target == 0 || draft == 0 {
+		return math.MaxInt32
+	}
+	return int(min(max((t.limit()-rows)/draft, 0), 1<<30))
+}
+
 // Learns reports whether measured times of steps are used.
 func (t *Steps) Learns() bool { return t.learns }
 
@@ -135,16 +170,19 @@ func (t *Steps) Learn(shape *engine.StepShape, rows, all int, nanos int64) (toke
 
 // Fits returns how many prompt tokens fit into the target time of a step, counted as tokens
 // without context, and at least leastPrompt. decoding is the number of sequences that
-// decode in that step, and context the sum of their contexts in tokens. Fits leaves a
+// decode in that step, with so many drafts, and context the sum of their contexts in tokens. Fits leaves a
 // margin of twice the mean error, between 1/8 and 1/4 of the predicted time, so that nearly
 // all steps keep the target.
 //
 // For example, with a target of 50 ms, the least margin, decode rows that take 20 ms and 20
 // µs for a prompt token, prompts get (50/1.125 - 20) ms / 20 µs = 1,222 tokens.
-func (t *Steps) Fits(decoding int, context int64) int {
-	shape := engine.StepShape{Rows: decoding + 1, Context: context}
+func (t *Steps) Fits(decoding int, context int64, drafts int) int {
+	shape := engine.StepShape{Rows: decoding + 1, Context: context, Drafts: drafts}
+	if decoding > 0 {
+		shape.DraftPairs = context / int64(decoding) * int64(drafts)
+	}
 	_, sum := t.predict(&shape)
-	left := t.target/(1+float64(2*max(t.spread, leastSpread))) - sum
+	left := t.limit() - sum
 	if left <= 0 {
 		return leastPrompt
 	}
