@@ -25,10 +25,10 @@ type edit struct{ file, behind, text string }
 var kept = []recipe{
 	{
 		title: "an eviction policy",
-		files: []string{"radixcache/biggest.go"},
+		files: []string{"radixcache/biggest.go", "radixcache/lru2.go"},
 		edits: []edit{
-			{"radixcache/policy.go", `"priority", "cost-aware"`, `, "biggest"`},
-			{"radixcache/policy.go", `newPriority, newCostAware`, `, newBiggest`},
+			{"radixcache/policy.go", `"priority", "cost-aware"`, `, "biggest", "lru2"`},
+			{"radixcache/policy.go", `newPriority, newCostAware`, `, newBiggest, newLRU2`},
 		},
 		tests: []string{"./radixcache", "./cmd/coppice", "-run", "Fuzz|Model|Polic|BenchRadix$"},
 	},
