@@ -153,54 +153,42 @@ func (c *call) cacheFlush() error {
 
 // cachePin answers POST /v1/cache/pin: it pins the cached prefix of a prompt for some time.
 func (c *call) cachePin() error {
-	ask, tokens, ns, err := c.pin(openai.DecodePin)
-	if err != nil {
-		return err
-	}
-	if err := c.s.cfg.Node.PinPrefix(c.r.Context(), ns, tokens, ask.Duration); err != nil {
-		return err
-	}
-	return c.pinned(tokens)
+	return c.pin(openai.DecodePin, func(ns kv.Namespace, tokens []kv.Token, ask *openai.Pin) error {
+		return c.s.cfg.Node.PinPrefix(c.r.Context(), ns, tokens, ask.Duration)
+	})
 }
 
 // cacheUnpin answers DELETE /v1/cache/pin. It takes the same body as POST and ignores its
 // seconds.
 func (c *call) cacheUnpin() error {
-	_, tokens, ns, err := c.pin(openai.DecodeUnpin)
-	if err != nil {
-		return err
-	}
-	if err := c.s.cfg.Node.UnpinPrefix(c.r.Context(), ns, tokens); err != nil {
-		return err
-	}
-	return c.pinned(tokens)
+	return c.pin(openai.DecodeUnpin, func(ns kv.Namespace, tokens []kv.Token, _ *openai.Pin) error {
+		return c.s.cfg.Node.UnpinPrefix(c.r.Context(), ns, tokens)
+	})
 }
 
-// pinned answers with the number of tokens that were pinned or unpinned: the length of tokens, the
-// prefix in the request, rounded down to whole pages.
-func (c *call) pinned(tokens []kv.Token) error {
-	page := c.s.cfg.Node.Info().PageTokens
-	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(tokens), page) * page})
-}
-
-// pin reads the body of a request to pin or unpin with decode. It returns the decoded request, the
-// tokens of its prompt, and the namespace of the caller's own tenant and the request's cache_salt.
-func (c *call) pin(decode func([]byte) (*openai.Pin, error)) (ask *openai.Pin, tokens []kv.Token, ns kv.Namespace, err error) {
-	ask, err = read(c, decode)
+// pin reads the body of a request to pin or unpin with decode. It calls change with the namespace of the caller's own
+// tenant and the request's cache_salt, the tokens of the prompt and the request, and answers with the number of tokens
+// that were pinned or unpinned: those of the prompt, rounded down to whole pages.
+func (c *call) pin(decode func([]byte) (*openai.Pin, error), change func(kv.Namespace, []kv.Token, *openai.Pin) error) error {
+	ask, err := read(c, decode)
 	if err != nil {
-		return nil, nil, ns, err
+		return err
 	}
 	if err := c.s.knows(ask.Model); err != nil {
-		return nil, nil, ns, err
+		return err
 	}
 	req := []coppice.Request{{Tokens: ask.Prompt.Tokens, Rendered: !ask.AddSpecialTokens}}
 	if ask.Prompt.Tokens == nil {
 		req[0].Prompt = ask.Prompt.Text
 	}
 	if err := c.encode(req); err != nil {
-		return nil, nil, ns, err
+		return err
 	}
-	return ask, req[0].Tokens, openai.Namespace(c.caller.tenant, ask.CacheSalt), nil
+	if err := change(openai.Namespace(c.caller.tenant, ask.CacheSalt), req[0].Tokens, ask); err != nil {
+		return err
+	}
+	page := c.s.cfg.Node.Info().PageTokens
+	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(req[0].Tokens), page) * page})
 }
 
 // explanation is the answer of POST /v1/cache/explain.

@@ -39,7 +39,7 @@ var kept = []recipe{
 	},
 	{
 		title: "an endpoint",
-		files: []string{"server/limits.go"},
+		files: []string{"server/limits.go", "server/limits_test.go"},
 		edits: []edit{
 			{"server/routes.go", "serve: version}))\n", "\ton(\"/v1/limits\", get(endpoint{access: anyKey, serve: (*call).limits}))\n"},
 			{"openai/openapi.json", "  \"paths\": {\n", `    "/v1/limits": {
@@ -63,7 +63,7 @@ var kept = []recipe{
       },
 `},
 		},
-		tests: []string{"./openai", "./server", "-run", "Document|SmallEndpoints"},
+		tests: []string{"./openai", "./server", "-run", "Document|SmallEndpoints|Limits"},
 	},
 	{
 		title: "a metric",
@@ -121,6 +121,7 @@ func TestRecipes(t *testing.T) {
 			}
 			run(t, tree, "gofmt", "-w", "mempool", "radixcache", "scheduler", "server")
 			run(t, tree, "go", append([]string{"test"}, r.tests...)...)
+			run(t, tree, "go", "test", "./internal/lint")
 		})
 	}
 }
