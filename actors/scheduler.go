@@ -112,6 +112,8 @@ func (a *schedulerActor) count(st *engine.StepStats) {
 	a.ran.DeferredTokens += st.DeferredTokens
 	a.ran.KVTokensRead += st.KVTokensRead
 	a.ran.Samples += st.Samples
+	a.ran.Drafted += st.Drafted
+	a.ran.Confirmed += st.Confirmed
 	a.ran.CopiedPages += st.CopiedPages
 	a.ran.Nanos += st.Nanos
 }

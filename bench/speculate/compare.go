@@ -35,6 +35,8 @@ type Work struct {
 // add adds what has happened between two looks at a node.
 func (w *Work) add(before, after *coppice.Stats) {
 	w.Steps += after.Scheduler.Steps - before.Scheduler.Steps
+	w.Drafted += after.Engine.Drafted - before.Engine.Drafted
+	w.Accepted += after.Engine.Confirmed - before.Engine.Confirmed
 }
 
 // Side has the figures of the runs with drafts off, or of those with drafts on.

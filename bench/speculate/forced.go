@@ -58,10 +58,23 @@ func (f *forced) Submit(b *engine.Batch) (engine.Ticket, error) {
 	return f.Backend.Submit(&c)
 }
 
-// row sets the masks of a row that samples.
+// row sets the masks of the samples of r: one, and one more after each of its drafts.
 func (f *forced) row(c *engine.Batch, r *engine.Row) (err error) {
-	r.Mask, err = f.mask(c, r.Slot, r.SampleIndex, r.Mask)
-	return err
+	if r.Mask, err = f.mask(c, r.Slot, r.SampleIndex, r.Mask); err != nil || len(r.Drafts) == 0 {
+		return err
+	}
+	asked := r.DraftMasks
+	r.DraftMasks = make([]engine.MaskID, len(r.Drafts))
+	for i := range r.Drafts {
+		var of engine.MaskID
+		if len(asked) > 0 {
+			of = asked[i]
+		}
+		if r.DraftMasks[i], err = f.mask(c, r.Slot, r.SampleIndex+int32(i)+1, of); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // mask returns the id of the mask that allows only token n of the slot's script. asked is the mask
@@ -85,7 +98,7 @@ func (f *forced) mask(c *engine.Batch, slot engine.Slot, n int32, asked engine.M
 	}
 	id = engine.MaskID(len(f.ids) + 1)
 	if int(id) > f.info.MaxMasks {
-		return 0, fmt.Errorf("%w: the samples of a batch need more than %d masks", engine.ErrInvalid, f.info.MaxMasks)
+		return 0, fmt.Errorf("%w: the samples of a batch need more than the backend's %d masks; lower the tokens of a step", engine.ErrInvalid, f.info.MaxMasks)
 	}
 	bits := f.single[t]
 	if bits == nil {

@@ -115,6 +115,72 @@ func (s spoilt) Result() (*engine.Result, error) {
 	return r, err
 }
 
+// Each sample of a row with drafts is that of the script: right drafts are confirmed, and others refused.
+func TestForcedDrafts(t *testing.T) {
+	m, err := model.Open(speaking)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	b, err := cpu.Open(m, cpu.Config{KVTokens: 64, MaxRows: 2, MaxSlots: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	script := []kv.Token{40, 41, 42, 43, 44, 45, 46, 47}
+	f := force(b, [][]kv.Token{script})
+	info, seq, at := b.Info(), uint64(1), int32(3)
+	batch := &engine.Batch{Seq: seq, Binds: []engine.SlotBind{{Pages: []kv.PageID{0}, Sampling: engine.SamplingParams{Seed: seed(0)}}},
+		Rows: []engine.Row{{Tokens: []kv.Token{1, 2, 3}, Sample: true}}}
+	if got := forcedOut(t, f, batch); got.Token != script[0] {
+		t.Fatalf("the first token is %d", got.Token)
+	}
+	all := slices.Repeat([]uint64{^uint64(0)}, info.MaskWords())
+	all[info.MaskWords()-1] >>= 64*info.MaskWords() - info.Vocab
+	n := int32(1) // tokens of the script that were sampled
+	for _, tc := range []struct {
+		drafts    []kv.Token
+		confirmed int32
+	}{{nil, 0}, {[]kv.Token{42, 43, 7}, 2}, {[]kv.Token{9, 46}, 0}, {[]kv.Token{46}, 1}} {
+		seq++
+		batch := &engine.Batch{Seq: seq, Rows: []engine.Row{{Start: at, Tokens: script[n-1 : n], Drafts: tc.drafts, Sample: true, SampleIndex: n}}}
+		if tc.confirmed > 0 { // the request's own masks allow all
+			batch.Masks, batch.Rows[0].Mask = []engine.MaskSet{{ID: 5, Bits: all}}, 5
+			batch.Rows[0].DraftMasks = slices.Repeat([]engine.MaskID{5}, len(batch.Rows[0].Drafts))
+		}
+		got := forcedOut(t, f, batch)
+		if got.Confirmed != tc.confirmed || got.Token != script[n+tc.confirmed] {
+			t.Errorf("drafts %d after %d: %d confirmed and token %d, want %d and %d", tc.drafts, script[n-1], got.Confirmed, got.Token, tc.confirmed, script[n+tc.confirmed])
+		}
+		at, n = at+1+tc.confirmed, n+1+tc.confirmed
+	}
+	if n != int32(len(script)) {
+		t.Errorf("%d tokens of the script were sampled", n)
+	}
+	only := make([]uint64, info.MaskWords())
+	only[0] = 1 << 7
+	_, err = f.Submit(&engine.Batch{Seq: seq + 1, Masks: []engine.MaskSet{{ID: 1, Bits: only}},
+		Rows: []engine.Row{{Start: at, Tokens: []kv.Token{1}, Sample: true, SampleIndex: 5, Drafts: []kv.Token{45}, DraftMasks: []engine.MaskID{1}}}})
+	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "forbids token 6") {
+		t.Errorf("a draft's mask of another token: %v", err)
+	}
+}
+
+// forcedOut runs a batch of one row.
+func forcedOut(t *testing.T, f *forced, b *engine.Batch) engine.RowOut {
+	t.Helper()
+	ticket, err := f.Submit(b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ticket.Done()
+	res, err := ticket.Result()
+	if err != nil || len(res.Out) != 1 || res.Out[0].Err != nil {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	return res.Out[0]
+}
+
 // Submit refuses what a script can't follow.
 func TestForcedRefuses(t *testing.T) {
 	b, err := sim.Open(sim.Config{PageTokens: 16, Pages: 8, MaxSlots: 2, MaxRows: 2})
