@@ -93,6 +93,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			Vocab: c.Vocab, MaxPositions: c.MaxPositions,
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 2 * d.pageElements, KVType: kv.BF16,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
+			MaxDrafts:     min(64, cfg.MaxTokens-1),
 			Deterministic: true, Capabilities: engine.AllCapabilities(), Cost: stepCost(properties.Name, c),
 		},
 		dev:    d,
@@ -210,7 +211,7 @@ func stepCost(name string, c *model.Config) engine.StepCost {
 	const rows, context, prompt = 64, 1024, 4096
 	one := decode(1, 1)
 	row := (decode(rows, 1) - one) / (rows - 1)
-	x := engine.StepCost{Step: one - row, Row: row, Context: (decode(rows, 2*context) - decode(rows, context)) / (rows * context)}
+	x := engine.StepCost{Step: one - row, Row: row, Draft: row, Context: (decode(rows, 2*context) - decode(rows, context)) / (rows * context)}
 	// A prompt of 2n tokens takes twice the time of one of n tokens, plus the time of n² more pairs.
 	short, long := kernels.Seconds(s.Prefill(prompt), gpu), kernels.Seconds(s.Prefill(2*prompt), gpu)
 	x.Pair = max(0, (long-2*short+one)/(prompt*prompt))

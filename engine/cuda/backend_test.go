@@ -81,7 +81,7 @@ var (
 // modelFree names the checks of sampling, of copies and of the contract, which depend on no model. TestConformance runs them.
 var modelFree = []string{
 	"preempt-resume", "moves", "slot-reuse", "ownership", "stale-poison", "row-error", "seed", "penalties", "mask", "masks", "bias",
-	"answers", "validation", "busy", "close", "stats",
+	"draft-errors", "answers", "validation", "busy", "close", "stats",
 }
 
 // TestConformanceOfShapes runs check batch-mix on a model of another architecture and head size, and

@@ -49,9 +49,9 @@ type rooms struct {
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
 	ffn                cudrv.Ptr // input of a layer's last product, bf16 [tokens][ffn]
 	states             cudrv.Ptr // results of attention by token, split and head
-	logits, work       cudrv.Ptr // f32 [rows][vocab]
-	failed             cudrv.Ptr // by row
-	drawn, norms, tops cudrv.Ptr // by row with logits
+	logits, work       cudrv.Ptr // f32 [rows][vocab], of as many samples at a time
+	failed             cudrv.Ptr // by row; one entry more, for drafts
+	drawn, norms, tops cudrv.Ptr // by sample
 	prompt             promptRooms
 }
 
@@ -203,6 +203,7 @@ func (d *device) makeRooms() error {
 func (d *device) buffers() []buffer {
 	c, r := d.model, &d.room
 	tokens, rows, heads := d.cfg.MaxTokens, d.cfg.MaxRows, c.Heads*c.HeadDim
+	samples := max(tokens, rows)
 	ffn := kernels.Padded(c.FFN)
 	widest := max(kernels.Padded(c.Hidden), kernels.Padded(heads))
 	return []buffer{
@@ -210,7 +211,7 @@ func (d *device) buffers() []buffer {
 		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
 		{&r.q, 2 * tokens * heads, -1}, {&r.ffn, 2 * tokens * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
-		{&r.failed, 4 * rows, -1}, {&r.drawn, drawnBytes * rows, -1}, {&r.norms, normBytes * rows, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * rows, -1},
+		{&r.failed, 4 * (rows + 1), -1}, {&r.drawn, drawnBytes * samples, -1}, {&r.norms, normBytes * samples, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * samples, -1},
 		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
 		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
 	}

@@ -125,7 +125,7 @@ func (l *launcher) capture() (cudrv.GraphExec, error) {
 	if err := l.ctx.BeginCapture(l.stream); err != nil {
 		return 0, err
 	}
-	l.kernels()
+	l.kernels(nil)
 	failed := l.err
 	l.err = nil
 	g, err := l.ctx.EndCapture(l.stream)

@@ -26,11 +26,13 @@ type launcher struct {
 // moreAt returns the offset of the buffer more in the uploaded data.
 func (p *plan) moreAt() int { return blocks(len(p.data), 16) * 16 }
 
-// step queues all work of a plan whose data has been uploaded.
-func (l *launcher) step() error {
+// step queues all work of a plan whose data has been uploaded. logits is pinned memory that gets the
+// logits of all samples; empty if no row asks for a digest. A plan with a graph has none: its
+// logits stay on the device.
+func (l *launcher) step(logits []byte) error {
 	l.prepare()
 	if l.p.tokens > 0 && l.err == nil && !(l.p.graph && l.graph()) {
-		l.kernels()
+		l.kernels(logits)
 	}
 	return l.err
 }
@@ -65,13 +67,13 @@ func (l *launcher) prepare() {
 func (l *launcher) before(x part) cudrv.Ptr { return l.meta + cudrv.Ptr(l.p.moreAt()+x.at) }
 
 // kernels queues the kernels that a graph consists of. It launches them for the plan's sizes; the
-// kernels read the actual numbers from the live counts.
-func (l *launcher) kernels() {
+// kernels read the actual numbers from the live counts. logits is as for step.
+func (l *launcher) kernels(logits []byte) {
 	if n := l.p.sizes.tokens; l.p.graph {
 		l.launch("table_write", blocks(n, 256), 1, 256, 0, l.room.table, l.at(l.p.written), int32(n), int32(l.perSlot), l.live(liveTables))
 	}
 	l.forward()
-	l.finish()
+	l.finish(logits)
 }
 
 // forward queues all layers; x then holds the last layer's output.
@@ -80,7 +82,7 @@ func (l *launcher) forward() {
 	heads, all, ffn := c.Heads*c.HeadDim, (c.Heads+2*c.KVHeads)*c.HeadDim, kernels.Padded(c.FFN)
 	n, live := p.sizes.tokens, l.live(liveTokens)
 	if l.err == nil {
-		l.err = l.ctx.Fill32(l.stream, r.failed, 0, max(p.rows, p.sizes.want))
+		l.err = l.ctx.Fill32(l.stream, r.failed, 0, p.rowRoom())
 	}
 	l.launch("embed", n, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), l.w.embedType, live)
 	for i := range l.w.layers {
@@ -127,22 +129,56 @@ func (l *launcher) attention(layer int) {
 // pageShift returns the base-2 logarithm of the tokens of a page.
 func (l *launcher) pageShift() int32 { return int32(bits.TrailingZeros(uint(l.cfg.PageTokens))) }
 
-// finish queues the requested log-probabilities of prompts, the logits and the sampling.
-func (l *launcher) finish() {
+// finish queues the requested log-probabilities of prompts, the logits and the sampling, for MaxRows
+// samples at a time. It copies the logits of all samples to logits, unless that is empty.
+func (l *launcher) finish(logits []byte) {
 	p, r, c := l.p, &l.room, l.model
 	l.prompts()
-	rows := max(p.rows, p.sizes.want)
+	rows := p.rowRoom()
 	l.launch("slot_fail", blocks(rows, 256), 1, 256, 0, r.last, r.failed, l.at(p.rowSlots), int32(rows), l.live(liveRows))
-	n, live := p.sizes.want, l.live(liveWant)
-	if n == 0 {
-		return
+	for lo := 0; lo < p.sizes.want; lo += l.cfg.MaxRows {
+		n, live, size := min(p.sizes.want-lo, l.cfg.MaxRows), cudrv.Ptr(0), 4*c.Vocab
+		if p.graph {
+			live = l.live(liveWant)
+		}
+		l.norm(n, l.w.norm, l.at(p.want)+cudrv.Ptr(4*lo), live)
+		l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32, live)
+		l.samples(lo, n, live)
+		if p.top >= 0 {
+			l.launch("logprobs", n, 1, 512, 0, r.norms+cudrv.Ptr(normBytes*lo), r.tops+cudrv.Ptr(topBytes*max(p.top, 1)*lo), r.logits, l.at(p.topK)+cudrv.Ptr(4*lo), int32(max(p.top, 1)), int32(c.Vocab), live)
+		}
+		if l.err == nil && len(logits) > 0 {
+			l.err = l.ctx.CopyOut(l.stream, logits[size*lo:size*(lo+n)], r.logits)
+		}
 	}
-	l.norm(n, l.w.norm, l.at(p.want), live)
-	l.product(r.logits, r.acts, l.w.head, 0, n, c.Vocab, c.Hidden, toF32, live)
-	l.launch("sample", n, 1, 512, 0, r.drawn, r.work, r.logits, l.at(p.draws), l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(c.Vocab), live)
-	if p.top >= 0 {
-		l.launch("logprobs", n, 1, 512, 0, r.norms, r.tops, r.logits, l.at(p.topK), int32(max(p.top, 1)), int32(c.Vocab), live)
+}
+
+// samples queues the sampling of the samples [lo, lo+n), whose logits r.logits has: the samples of equal
+// number in one launch, so that a sample finds the one before it.
+func (l *launcher) samples(lo, n int, live cudrv.Ptr) {
+	p, r, vocab := l.p, &l.room, l.model.Vocab
+	from := lo
+	for _, end := range p.turns {
+		to := min(end, lo+n)
+		if p.graph { // has one turn, and room for more samples
+			to = lo + n
+		}
+		if to <= from {
+			continue
+		}
+		at := cudrv.Ptr(4 * vocab * (from - lo))
+		l.launch("sample", to-from, 1, 512, 0, r.drawn+cudrv.Ptr(drawnBytes*from), r.work+at, r.logits+at, l.at(p.draws)+cudrv.Ptr(sampleRowSize*from),
+			l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(vocab), live)
+		from = to
 	}
+}
+
+// rowRoom returns the number of rows that kernels by row are launched for.
+func (p *plan) rowRoom() int {
+	if p.graph {
+		return max(p.rows, p.sizes.want)
+	}
+	return p.rows
 }
 
 func blocks(n, of int) int { return (n + of - 1) / of }

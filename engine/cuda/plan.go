@@ -23,7 +23,7 @@ const (
 	drawnNaN      = 1
 	drawnNoToken  = 2
 	drawnFailed   = 3
-	sampleRowSize = 64
+	sampleRowSize = 72
 )
 
 // part is a list in one of a plan's buffers: its offset in bytes and its number of entries.
@@ -81,15 +81,23 @@ type attentionLists struct {
 	maxSplits int
 }
 
-// logitLists has lists by row with logits.
+// logitLists has lists by sample: first sample 0 of each row with logits, in the order of rows, then
+// sample 1 of each row with drafts, and so on.
 type logitLists struct {
-	want          part  // index of the row's last token
-	draws, biases part  // sampling parameters; biases of all rows
-	topK          part  // number of most probable tokens that the row asks for
-	asked         []int // that number, -1 if the row asks for no log-probabilities
-	top           int   // highest entry of asked, -1 if there is none
-	wantRow       []int // the row's index in the batch
+	want          part // index of the token that it follows
+	draws, biases part // sampling parameters; biases of all rows
+	topK          part // number of most probable tokens that the row asks for
+	samples       []drawnSample
+	top           int   // highest asked of samples, -1 if there is none
+	turns         []int // by number of the sample: end of its entries
 	digests       bool
+}
+
+// drawnSample is a sample or the digest of a row, as the plan and its outcome know it.
+type drawnSample struct {
+	row   int // the row's index in the batch
+	asked int // number of most probable tokens that the row asks for, -1 if it asks for no log-probabilities
+	then  int // index of the row's next sample, -1 if there is none
 }
 
 // planner makes plans and keeps its scratch. It belongs to the launching goroutine.
@@ -109,13 +117,14 @@ type lists struct {
 	ids, slots, positions, rowOf, entries, rowSlots []int32
 	prefill, splits, order                          []int32
 	want, topK                                      []int32
+	sampled                                         []int // by row: index of its last sample so far
 }
 
 // make plans a batch, and updates the host's copy of page tables and parameters. The plan is valid
 // until the next call, and nothing reads the batch afterwards but the result of its rows.
 func (p *planner) make(b *engine.Batch) {
 	p.after = append(p.after[:0], b.After...)
-	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, wantRow: p.wantRow[:0], asked: p.asked[:0]},
+	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, samples: p.samples[:0], turns: p.turns[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
 	p.list(1, liveCounts)
 	p.binds(b)
@@ -214,19 +223,7 @@ func (p *planner) layOut(b *engine.Batch) {
 				p.decodes = append(p.decodes, i)
 			}
 			p.first[i] = len(s.ids)
-			for j := range r.Len() {
-				id := int32(-1)
-				if !r.Deferred {
-					id = int32(r.Tokens[j])
-				}
-				s.ids, s.slots, s.positions, s.rowOf = append(s.ids, id), append(s.slots, int32(r.Slot)), append(s.positions, r.Start+int32(j)), append(s.rowOf, int32(i))
-				p.stats.KVTokensRead += int64(r.Start) + int64(j) + 1
-			}
-			if r.Deferred {
-				p.stats.DeferredTokens++
-			} else {
-				p.stats.GivenTokens += r.Len()
-			}
+			p.layOutRow(r, int32(i))
 		}
 	}
 	for i := range b.Rows {
@@ -246,6 +243,29 @@ func (p *planner) layOut(b *engine.Batch) {
 	}
 	if !p.tablesFirst {
 		p.tables = p.written
+	}
+}
+
+// layOutRow lists the tokens of row r, which has index i. Of its drafts, the row of tokens is the one
+// after the last: they do not fail the row if their x is not finite, but their samples do if they are
+// confirmed, because the logits are not finite either.
+func (p *planner) layOutRow(r *engine.Row, i int32) {
+	s := &p.lists
+	if r.Deferred {
+		s.ids, s.rowOf = append(s.ids, -1), append(s.rowOf, i)
+		p.stats.DeferredTokens++
+	}
+	for _, t := range r.Tokens {
+		s.ids, s.rowOf = append(s.ids, int32(t)), append(s.rowOf, i)
+	}
+	for _, t := range r.Drafts {
+		s.ids, s.rowOf = append(s.ids, int32(t)), append(s.rowOf, int32(p.cfg.MaxRows))
+	}
+	p.stats.GivenTokens += len(r.Tokens) + len(r.Drafts)
+	p.stats.Drafted += len(r.Drafts)
+	for j := range r.Len() {
+		s.slots, s.positions = append(s.slots, int32(r.Slot)), append(s.positions, r.Start+int32(j))
+		p.stats.KVTokensRead += int64(r.Start) + int64(j) + 1
 	}
 }
 
@@ -363,37 +383,21 @@ func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
 	return pages[s*splitTokens/pageTokens : (s+1)*splitTokens/pageTokens]
 }
 
-// logits lists the rows that sample or ask for a digest, and their sampling parameters.
+// logits lists the samples and digests of rows, and their sampling parameters.
 func (p *planner) logits(b *engine.Batch) {
 	s := &p.lists
 	s.want, s.topK = s.want[:0], s.topK[:0]
+	s.sampled = slices.Grow(s.sampled[:0], len(b.Rows))[:len(b.Rows)]
 	var biases []engine.TokenBias
 	draws := p.list(1, 0)
-	for i := range b.Rows {
-		r := &b.Rows[i]
-		if !r.Sample && !r.Digest {
-			continue
+	for k, before := 0, -1; before < len(s.want); k++ {
+		before = len(s.want)
+		for i := range b.Rows {
+			if r := &b.Rows[i]; (r.Sample || r.Digest) && k <= len(r.Drafts) {
+				biases = p.sample(r, i, k, biases)
+			}
 		}
-		sp := &p.params[r.Slot]
-		s.want = append(s.want, int32(p.first[i]+r.Len()-1))
-		p.wantRow = append(p.wantRow, i)
-		p.digests = p.digests || r.Digest
-		flags := uint32(0)
-		if r.Sample {
-			flags |= flagDraw
-		}
-		if sp.Penalised() {
-			flags |= flagPenalised
-		}
-		asked := -1
-		if r.Sample && (sp.Logprobs || sp.TopLogprobs > 0) {
-			asked = int(sp.TopLogprobs)
-		}
-		p.top, p.asked = max(p.top, asked), append(p.asked, asked)
-		s.topK = append(s.topK, int32(max(asked, 0)))
-		p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex, sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
-			sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), int32(r.Mask)-1, int32(i))
-		biases = append(biases, sp.Bias...)
+		p.turns = append(p.turns, len(s.want))
 	}
 	p.draws = part{draws.at, len(s.want)}
 	p.sizes.want = len(s.want)
@@ -408,6 +412,34 @@ func (p *planner) logits(b *engine.Batch) {
 	for _, x := range biases {
 		p.data = cudrv.AppendArgs(p.data, uint32(x.Token), math.Float32bits(x.Bias))
 	}
+}
+
+// sample lists sample k of row r, which has index i, and appends the row's biases to biases.
+func (p *planner) sample(r *engine.Row, i, k int, biases []engine.TokenBias) []engine.TokenBias {
+	s, sp := &p.lists, &p.params[r.Slot]
+	flags, back, draft := uint32(0), int32(0), uint32(0)
+	if r.Sample {
+		flags |= flagDraw
+	}
+	if sp.Penalised() {
+		flags |= flagPenalised
+	}
+	w := len(s.want)
+	if k > 0 {
+		back, draft = int32(w-s.sampled[i]), uint32(r.Drafts[k-1])
+		p.samples[s.sampled[i]].then = w
+	}
+	s.sampled[i], s.want = w, append(s.want, int32(p.first[i]+r.Own()-1+k))
+	p.digests = p.digests || r.Digest
+	asked := -1
+	if r.Sample && (sp.Logprobs || sp.TopLogprobs > 0) {
+		asked = int(sp.TopLogprobs)
+	}
+	p.top, p.samples = max(p.top, asked), append(p.samples, drawnSample{i, asked, -1})
+	s.topK = append(s.topK, int32(max(asked, 0)))
+	p.data = cudrv.AppendArgs(p.data, sp.Seed, int32(r.Slot), r.SampleIndex+int32(k), sp.Temperature, sp.TopP, sp.MinP, sp.RepetitionPenalty,
+		sp.PresencePenalty, sp.FrequencyPenalty, sp.TopK, flags, int32(len(biases)), int32(len(sp.Bias)), int32(r.MaskAt(k))-1, int32(i), back, draft)
+	return append(biases, sp.Bias...)
 }
 
 // list appends a list of values to data and returns its place. An entry has width values. If there

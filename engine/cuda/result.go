@@ -20,7 +20,7 @@ func (b *Backend) result(j *job) *engine.Result {
 		r := &j.Batch.Rows[i]
 		failed := out.word(4*i) != 0
 		w := -1
-		if next < len(o.wantRow) && o.wantRow[next] == i {
+		if next < len(o.samples) && o.samples[next].row == i {
 			w = next
 			next++
 		}
@@ -36,9 +36,10 @@ func (b *Backend) result(j *job) *engine.Result {
 			spans = spans[1:]
 		}
 		if !failed && w >= 0 {
-			b.read(&ro, r, j, w)
+			b.readDrafts(&ro, r, j, w)
 			if r.Sample && ro.Err == nil {
-				res.Stats.Samples++
+				res.Stats.Samples += 1 + int(ro.Confirmed)
+				res.Stats.Confirmed += int(ro.Confirmed)
 			}
 		}
 		res.Out = append(res.Out, ro)
@@ -46,7 +47,23 @@ func (b *Backend) result(j *job) *engine.Result {
 	return res
 }
 
-// read sets the output of row r in ro. w is the row's index among the rows with logits.
+// readDrafts sets the output of row r in ro: that of its sample 0, which has index w, or of the sample
+// after its last confirmed draft.
+func (b *Backend) readDrafts(ro *engine.RowOut, r *engine.Row, j *job, w int) {
+	o := &j.plan
+	for b.read(ro, r, j, w); ro.Err == nil && o.samples[w].then >= 0 && ro.Token == r.Drafts[ro.Confirmed]; b.read(ro, r, j, w) {
+		if r.Digest || o.samples[w].asked >= 0 {
+			ro.Drafts = append(ro.Drafts, engine.DraftOut{Logprob: ro.Logprob, Top: ro.Top, Digest: ro.Digest})
+		}
+		w = o.samples[w].then
+		ro.Confirmed++
+	}
+	if ro.Err != nil {
+		*ro = engine.RowOut{Row: ro.Row, Prompt: ro.Prompt, PromptTop: ro.PromptTop, Err: ro.Err}
+	}
+}
+
+// read sets the output of sample w, which belongs to row r, in ro.
 func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 	o, out := &j.plan, reply(j.place.out)
 	if r.Digest {
@@ -67,12 +84,12 @@ func (b *Backend) read(ro *engine.RowOut, r *engine.Row, j *job, w int) {
 		return
 	}
 	ro.Token = kv.Token(token)
-	if o.asked[w] < 0 {
+	if o.samples[w].asked < 0 {
 		return
 	}
 	norm := o.normsAt() + normBytes*w
 	ro.Logprob = out.logprob(drawn+8, norm)
-	ro.Top = out.top(o.topsAt()+topBytes*w*max(o.top, 1), min(o.asked[w], b.info.Vocab), norm)
+	ro.Top = out.top(o.topsAt()+topBytes*w*max(o.top, 1), min(o.samples[w].asked, b.info.Vocab), norm)
 }
 
 // reply holds the data that the device has sent back for a batch, see place.out.

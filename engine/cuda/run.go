@@ -33,12 +33,12 @@ func (o *outcome) promptPickedAt() int { return o.promptNormsAt() + normBytes*o.
 func (o *outcome) promptTopsAt() int   { return o.promptPickedAt() + 4*o.sources.n }
 func (o *outcome) bytes() int          { return o.promptTopsAt() + topBytes*o.promptTop*o.sources.n }
 
-// Offsets in place.out: failed by row; drawn, norms, tops and logits by row with logits; norms,
+// Offsets in place.out: failed by row; drawn, norms, tops and logits by sample; norms,
 // picked and tops by prompt token.
 func (o *outcome) drawnAt() int  { return 4 * o.rows }
-func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.wantRow) }
-func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.wantRow) }
-func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.wantRow) }
+func (o *outcome) normsAt() int  { return o.drawnAt() + drawnBytes*len(o.samples) }
+func (o *outcome) topsAt() int   { return o.normsAt() + normBytes*len(o.samples) }
+func (o *outcome) logitsAt() int { return o.topsAt() + topBytes*max(o.top, 1)*len(o.samples) }
 
 // launch is the goroutine that plans and queues jobs. It owns the device, except for the waits in
 // wait.
@@ -127,27 +127,32 @@ func (b *Backend) step(p *planner, j *job) error {
 			return err
 		}
 	}
-	l := launcher{device: d, p: plan}
-	if err := l.step(); err != nil {
-		return err
-	}
 	o := &j.plan
 	*o = outcome{rows: plan.rows, logitLists: plan.logitLists, promptLists: plan.promptLists, stats: plan.stats}
-	o.wantRow, o.asked, o.spans = slices.Clone(o.wantRow), slices.Clone(o.asked), slices.Clone(o.spans)
+	o.samples, o.spans = slices.Clone(o.samples), slices.Clone(o.spans)
 	if o.digests {
-		o.logits = 4 * d.model.Vocab * len(o.wantRow)
-	}
-	return b.fetch(pl, o)
-}
-
-// fetch queues the copies of the results that o describes to the place's pinned memory.
-func (b *Backend) fetch(pl *place, o *outcome) error {
-	d, r := b.dev, &b.dev.room
-	if o.rows == 0 {
-		return nil
+		o.logits = 4 * d.model.Vocab * len(o.samples)
 	}
 	if err := d.growHost(&pl.out, o.bytes()); err != nil {
 		return err
+	}
+	var logits []byte
+	if !plan.graph {
+		logits = pl.out[o.logitsAt():][:o.logits]
+	}
+	l := launcher{device: d, p: plan}
+	if err := l.step(logits); err != nil {
+		return err
+	}
+	return b.fetch(pl, o, logits == nil)
+}
+
+// fetch queues the copies of the results that o describes to the place's pinned memory, with the
+// logits if they are not there yet.
+func (b *Backend) fetch(pl *place, o *outcome, logits bool) error {
+	d, r := b.dev, &b.dev.room
+	if o.rows == 0 {
+		return nil
 	}
 	var err error
 	get := func(at, n int, from cudrv.Ptr) {
@@ -155,18 +160,20 @@ func (b *Backend) fetch(pl *place, o *outcome) error {
 			err = d.ctx.CopyOut(d.stream, pl.out[at:at+n], from)
 		}
 	}
-	want := len(o.wantRow)
+	want := len(o.samples)
 	get(0, 4*o.rows, r.failed)
 	get(o.drawnAt(), drawnBytes*want, r.drawn)
-	get(o.logitsAt(), o.logits, r.logits)
+	if logits {
+		get(o.logitsAt(), o.logits, r.logits)
+	}
 	get(o.promptNormsAt(), normBytes*o.sources.n, r.prompt.norms)
 	get(o.promptPickedAt(), 4*o.sources.n, r.prompt.picked)
 	get(o.promptTopsAt(), topBytes*o.promptTop*o.sources.n, r.prompt.tops)
 	if o.top >= 0 {
 		get(o.normsAt(), normBytes*want, r.norms)
-		for i, k := range o.asked {
+		for i, s := range o.samples {
 			at := i * topBytes * max(o.top, 1)
-			get(o.topsAt()+at, topBytes*min(k, d.model.Vocab), r.tops+cudrv.Ptr(at))
+			get(o.topsAt()+at, topBytes*min(s.asked, d.model.Vocab), r.tops+cudrv.Ptr(at))
 		}
 	}
 	return err

@@ -19,7 +19,7 @@ func samplingCases(r *rand.Rand) []kernelCase {
 	const rows, vocab, top = 3, 700, 20
 	logits := random(r, rows*vocab, false)
 	row := func(slot int32, temperature, topP, penalty float32, topK, flags, biases int32) []byte {
-		return cudrv.Args(uint64(77), slot, int32(5), temperature, topP, float32(0), penalty, penalty, penalty, topK, flags, int32(0), biases, int32(-1), slot)
+		return cudrv.Args(uint64(77), slot, int32(5), temperature, topP, float32(0), penalty, penalty, penalty, topK, flags, int32(0), biases, int32(-1), slot, int32(0), int32(0))
 	}
 	draws := append(append(row(0, 0, 0, 0, 0, 2, 0), row(1, 1, 0.8, 0, 40, 2, 0)...), row(2, 1.5, 0, 1.2, 0, 3, 1)...)
 	counts := make([]byte, 4*rows*vocab)

@@ -3,7 +3,7 @@
 #include "common.cuh"
 
 enum { SAMPLE_THREADS = 512, WARPS = SAMPLE_THREADS / 32 };
-enum { SAMPLED = 0, NOT_FINITE = 1, NO_TOKEN = 2, FAILED = 3 }; // how a row ended
+enum { SAMPLED = 0, NOT_FINITE = 1, NO_TOKEN = 2, FAILED = 3, REFUSED = 4 }; // how a row ended
 enum { PENALISED = 1, DRAW = 2 };                               // flags
 
 // Row holds the sampling parameters of a row (engine.SamplingParams), its random counter, and the indices of its biases
@@ -16,6 +16,9 @@ struct Row {
 	int bias_first, bias_count; // in biases
 	int mask;      // index of the mask, or -1
 	int batch_row; // its entry in failed
+	// The row samples after a draft if the sample before it equals the draft: that sample, of an earlier launch, is so
+	// many entries before its own in drawn. 0: the row has no sample before it.
+	int back, draft;
 };
 struct Bias {
 	int token;
@@ -201,11 +204,19 @@ __device__ __forceinline__ int draw(float *work, const Row &r, Best top, int voc
 }
 
 // sample draws a token for each row with DRAW, and updates last and counts. For other rows it only checks that the
-// logits are finite. work is scratch, as large as logits. Grid: rows.
+// logits are finite. A row after a draft that is not confirmed changes nothing. work is scratch, as large as logits.
+// Grid: rows.
 extern "C" __global__ void __launch_bounds__(SAMPLE_THREADS, 1) sample(Drawn *drawn, float *work, const float *logits, const Row *rows, const Bias *biases, const u64 *masks,
                               const int *failed, int *last, u32 *counts, int vocab, const int *live) {
 	if (blockIdx.x >= blocks_of(live)) return;
 	Row r = rows[blockIdx.x];
+	if (r.back) {
+		Drawn before = drawn[(int)blockIdx.x - r.back];
+		if (before.status != SAMPLED || before.token != r.draft) {
+			if (threadIdx.x == 0) drawn[blockIdx.x] = Drawn{REFUSED, -1, 0};
+			return;
+		}
+	}
 	logits += (size_t)blockIdx.x * vocab;
 	work += (size_t)blockIdx.x * vocab;
 	Best bad = {NEG_INF, -1}; // the lowest token whose logit is NaN or infinite

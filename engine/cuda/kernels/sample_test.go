@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -19,6 +20,7 @@ type sampleRow struct {
 	Slot, Index                                              int32
 	Temperature, TopP, MinP, Repetition, Presence, Frequency float32
 	TopK, Flags, BiasFirst, BiasCount, Mask, BatchRow        int32
+	Back, Draft                                              int32
 }
 
 type biasEntry struct {
@@ -154,6 +156,41 @@ func TestSampleAsTheHost(t *testing.T) {
 		}
 		if c := counts[i*vocab+int(got[i].Token)] &^ (1 << 31); c != outputs {
 			t.Errorf("row %d: the count of its token is %d, want %d", i, c, outputs)
+		}
+	}
+}
+
+// TestSampleAfterDrafts launches three rows, and then their samples after a draft: the first confirmed,
+// the second refused, the third after a row that failed. Only the first changes its slot.
+func TestSampleAfterDrafts(t *testing.T) {
+	const vocab, n = 64, 3
+	r := newRig(t, "sample")
+	row := func(slot, back, draft int32) sampleRow {
+		return sampleRow{Slot: slot, Flags: 3, Presence: 1, Mask: -1, BatchRow: slot, Back: back, Draft: draft}
+	}
+	logits := make([]float32, 2*n*vocab)
+	for i, best := range []int{7, 8, 9, 17, 18, 19} {
+		logits[i*vocab+best] = 5
+	}
+	rows := []sampleRow{row(0, 0, 0), row(1, 0, 0), row(2, 0, 0), row(0, n, 7), row(1, n, 7), row(2, n, 9)}
+	result, last, counts := r.room(12*len(rows)), put(r, make([]int32, n)), put(r, make([]uint32, n*vocab))
+	device, all, failed := put(r, logits), put(r, rows), put(r, []int32{0, 0, 1})
+	for from := 0; from < 2*n; from += n {
+		r.launch("sample", "sample", ptxvm.Dim{X: n}, 512, 0, result+pointer(12*from), r.room(4*n*vocab), device+pointer(4*from*vocab), all+pointer(72*from),
+			pointer(0), pointer(0), failed, last, counts, int32(vocab), pointer(0))
+	}
+	const refused = 4
+	want := []drawn{{0, 7, 5}, {0, 8, 5}, {3, -1, 0}, {0, 17, 5}, {refused, -1, 0}, {refused, -1, 0}}
+	if got := get[drawn](r, result, len(rows)); !slices.Equal(got, want) {
+		t.Errorf("the samples are %+v, want %+v", got, want)
+	}
+	if got := get[int32](r, last, n); !slices.Equal(got, []int32{17, 8, -1}) {
+		t.Errorf("the last tokens are %v, want 17, 8 and none", got)
+	}
+	ones := map[int]bool{7: true, 17: true, vocab + 8: true}
+	for i, c := range get[uint32](r, counts, n*vocab) {
+		if (c == 1) != ones[i] || c > 1 {
+			t.Errorf("slot %d has counted token %d %d times", i/vocab, i%vocab, c)
 		}
 	}
 }
