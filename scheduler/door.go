@@ -62,7 +62,8 @@ func (s *Scheduler) admissible(req *Request) (limit int, err error) {
 func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 	req.Prompt = slices.Clone(req.Prompt) // the caller may change its slices
 	req.StopTokens, req.Sampling.Bias = slices.Clone(req.StopTokens), slices.Clone(req.Sampling.Bias)
-	req.AllowedTokens, req.Media, req.Prediction = slices.Clone(req.AllowedTokens), slices.Clone(req.Media), slices.Clone(req.Prediction)
+	req.AllowedTokens, req.Media = slices.Clone(req.AllowedTokens), slices.Clone(req.Media)
+	req.Prediction = slices.Clone(req.Prediction[:min(len(req.Prediction), s.info.MaxPositions)]) // no output is longer
 	if s.running.fault == planted.AllPublic {
 		req.PublicTokens = len(req.Prompt)
 	}

@@ -172,7 +172,7 @@ func TestPrediction(t *testing.T) {
 	if e := b.ends[1]; e.Drafts.Accepted[DraftPrediction] < 160 {
 		t.Errorf("drafts %+v", e.Drafts)
 	}
-	if err := b.s.Add(0, Request{ID: 2, Prompt: expect, Prediction: []kv.Token{1000}}); err == nil || !strings.Contains(err.Error(), "Prediction") {
+	if err := b.s.Add(0, Request{ID: 2, Prompt: expect, Prediction: []kv.Token{1000}}); err == nil || !strings.Contains(err.Error(), "prediction token 0") {
 		t.Errorf("a prediction that is not of the vocabulary: %v", err)
 	}
 }

@@ -60,7 +60,8 @@ type Request struct {
 	// one.
 	Format *grammar.Grammar
 	// Prediction is an output that the caller expects, such as a file of which the request changes a
-	// part (OpenAI: prediction). Where it is right the output comes sooner; it changes no token.
+	// part (OpenAI: prediction). Where it is right the output comes sooner; it changes no token. The
+	// scheduler copies it, and ignores tokens beyond the model's positions.
 	Prediction []kv.Token
 	// Speculate says how many guesses at its next tokens an output verifies in a step. Default: as
 	// Config.Speculate says, which is also a bound: SpeculateOff there is off for all.

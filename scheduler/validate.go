@@ -47,8 +47,8 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 	case req.QueueTimeout < 0:
 		return 0, refuse("QueueTimeout", ErrInvalid, "QueueTimeout is %v, want 0 (none) or more", req.QueueTimeout)
 	}
-	if i := foreign(info, req.Prediction); i >= 0 || len(req.Prediction) > info.MaxPositions {
-		return 0, refuse("Prediction", ErrInvalid, "Prediction has %d tokens, and at %d one that is not in the vocabulary of %d; want at most %d", len(req.Prediction), i, info.Vocab, info.MaxPositions)
+	if i := foreign(info, req.Prediction); i >= 0 {
+		return 0, refuse("Prediction", ErrInvalid, "prediction token %d is %d, the vocabulary has %d", i, req.Prediction[i], info.Vocab)
 	}
 	if err := validMedia(req); err != nil {
 		return 0, err

@@ -58,7 +58,7 @@ type seen struct {
 	bound         bool // the sample has the slot
 	binds         int
 	ranSince      bool   // it has had a row since the latest bind
-	computed      int    // end of its latest row
+	computed      int    // end of its latest row, with the drafts that are known to be confirmed
 	target        int    // its length at the latest bind: prefill up to here
 	reached       int    // largest computed before any bind
 	ran           int    // prompt tokens in rows, each counted once
@@ -229,7 +229,16 @@ func (b *book) apply(now time.Duration, p *scheduler.Plan, rows []rowView) {
 		if v.first {
 			s.cached = int(v.row.Start)
 		}
-		s.ran += max(min(int(v.row.Start)+v.row.Len(), len(s.of.req.Prompt))-max(int(v.row.Start), s.reached), 0)
-		s.ranSince, s.computed, s.lastSeq = true, int(v.row.Start)+v.row.Len(), p.Batch.Seq
+		s.ran += max(min(int(v.row.Start)+v.row.Own(), len(s.of.req.Prompt))-max(int(v.row.Start), s.reached), 0)
+		s.ranSince, s.computed, s.lastSeq = true, int(v.row.Start)+v.row.Own(), p.Batch.Seq
+	}
+}
+
+// confirm records how many drafts of its row each sample of f has computed, by the result res.
+func (b *book) confirm(f *flight, res *engine.Result) {
+	for i := range res.Out {
+		if o := &res.Out[i]; o.Confirmed > 0 && f.of[o.Row] != nil {
+			f.of[o.Row].computed += int(o.Confirmed)
+		}
 	}
 }

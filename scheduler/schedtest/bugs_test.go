@@ -39,7 +39,7 @@ func (p *planting) due(kind Plant, r *rig) bool {
 
 // setup makes worlds that give the bug an opportunity.
 func (p *planting) setup(w *setup) {
-	w.restarts, w.cfg.SharePages = false, 0
+	w.restarts, w.cfg.SharePages, w.cfg.Speculate = false, 0, scheduler.SpeculateOff
 	switch p.kind {
 	case EarlyReturn:
 		w.share()

@@ -28,7 +28,7 @@ func (c *computed) planned(p *scheduler.Plan, rows []rowView) {
 	}
 	for _, v := range rows {
 		s := v.of
-		start, end := int(v.row.Start), int(v.row.Start)+v.row.Len()
+		start, end := int(v.row.Start), int(v.row.Start)+v.row.Own()
 		reached := s.reached
 		if v.fresh {
 			reached = max(reached, s.computed)
@@ -63,8 +63,8 @@ func (c *computed) resulted(f *flight, res *engine.Result, err error) {
 		c.failf("plan %d has %d tokens and %d copies, the backend ran %d and %d as plan %d",
 			f.seq, f.tokens, f.copies, ran, st.CopiedPages, res.Seq)
 	}
-	if !c.r.opts.Faults && st.Samples != f.samples {
-		c.failf("plan %d samples %d tokens, the backend %d", f.seq, f.samples, st.Samples)
+	if !c.r.opts.Faults && st.Samples-st.Confirmed != f.samples || st.Drafted != f.drafted {
+		c.failf("plan %d samples %d tokens and has %d drafts, the backend %d and %d", f.seq, f.samples, f.drafted, st.Samples-st.Confirmed, st.Drafted)
 	}
 }
 

@@ -17,6 +17,8 @@ type flight struct {
 	tokens  int
 	copies  int
 	samples int
+	drafted int
+	of      []*sample   // by row
 	pages   []kv.PageID // that its rows and copies use, if the pool is shared
 }
 
@@ -52,6 +54,8 @@ func (r *rig) plan() *flight {
 		if p.Batch.Rows[i].Sample {
 			f.samples++
 		}
+		f.drafted += len(p.Batch.Rows[i].Drafts)
+		f.of = append(f.of, r.rows[i].of)
 	}
 	if r.rival != nil {
 		f.pages = usedPages(p, r.rows)
@@ -100,7 +104,9 @@ func (r *rig) land() {
 	}
 	r.sum.add(res.Stats.Nanos)
 	r.report.RanTokens += res.Stats.GivenTokens + res.Stats.DeferredTokens
+	r.report.Drafted, r.report.Confirmed = r.report.Drafted+res.Stats.Drafted, r.report.Confirmed+res.Stats.Confirmed
 	r.each(func(c checker) { c.resulted(f, res, nil) })
+	r.book.confirm(f, res)
 	r.tell(r.sched.Complete(r.clock.Now(), f.plan, r.bug.result(res), r.out[:0]))
 	r.each(func(c checker) { c.completed(f.seq) })
 	r.pump()

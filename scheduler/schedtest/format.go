@@ -35,6 +35,9 @@ func (b *book) formatPlan(p *scheduler.Plan, rows []rowView) string {
 		if v.row.Deferred {
 			text.WriteString(" deferred")
 		}
+		if n := len(v.row.Drafts); n > 0 {
+			fmt.Fprintf(&text, " drafts=%d", v.row.Drafts)
+		}
 		if v.row.Sample {
 			fmt.Fprintf(&text, " sample=%d", v.row.SampleIndex)
 		}

@@ -26,6 +26,8 @@ type Report struct {
 	PromptTokens int // tokens of admitted prompts
 	CachedTokens int // prompt tokens found in the cache
 	CopiedPages  int // copies of boundary pages
+	Drafted      int // guesses that rows verified
+	Confirmed    int // guesses that were right
 	MovedPages   int // pages moved between tiers
 	Moves        Moves
 	Preemptions  int
@@ -70,6 +72,9 @@ func (r Report) String() string {
 		m := &r.Moves
 		fmt.Fprintf(&b, "moves:    %d pages, %d writes (%d promotions), %d reads (%d failed, %d late, %d canceled), %d tokens fetched, %d extents found\n",
 			r.MovedPages, m.Writes, m.Promotions, m.Reads, m.Failed, m.Late, m.Canceled, m.HitTokens, m.Found)
+	}
+	if r.Drafted > 0 {
+		fmt.Fprintf(&b, "drafts:   %d verified, %d right\n", r.Drafted, r.Confirmed)
 	}
 	fmt.Fprintf(&b, "traffic:  %d messages to and from the pool, %d cache events, %d comparisons with the tree\n", r.Messages, r.Events, r.Compared)
 	fmt.Fprintf(&b, "digest:   %016x\n", r.Digest)

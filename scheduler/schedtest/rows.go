@@ -69,7 +69,7 @@ func (c *rowLimits) cost(rows []rowView) int {
 	sum := 0
 	for _, v := range rows {
 		n, before, k := v.row.Len(), int(v.row.Start), c.r.cfg.AttentionTokens
-		if sum += n; n > 1 && k > 0 {
+		if sum += n; v.row.Own() > 1 && k > 0 {
 			sum += n * (2*before + n) / (2 * k)
 		}
 	}
@@ -102,7 +102,7 @@ func (c *rowLimits) row(v *rowView) {
 	if s == nil {
 		c.failf("slot %d belongs to no open sample", row.Slot)
 	}
-	start, end := int(row.Start), int(row.Start)+row.Len()
+	start, end := int(row.Start), int(row.Start)+row.Own()
 	id, prompt := s.of.req.ID, s.of.req.Prompt
 	switch {
 	case !v.fresh && start != s.computed:
@@ -118,6 +118,7 @@ func (c *rowLimits) row(v *rowView) {
 	case row.Deferred && (v.fresh || start < len(prompt)):
 		c.failf("request %d gets a sampled token at %d, within a prompt of %d", id, start, len(prompt))
 	}
+	c.drafts(v)
 	for i, t := range row.Tokens {
 		want := kv.Token(0)
 		if at := start + i; at < len(prompt) {
@@ -128,6 +129,25 @@ func (c *rowLimits) row(v *rowView) {
 		if t != want {
 			c.failf("request %d gets token %d at %d, want %d", id, t, start+i, want)
 		}
+	}
+}
+
+// drafts checks the number of a row's drafts: as the request and the configuration allow, and with the
+// token after them within the limit of the output.
+func (c *rowLimits) drafts(v *rowView) {
+	n, s := len(v.row.Drafts), v.of
+	if n == 0 {
+		return
+	}
+	most := c.r.cfg.Speculate
+	if most != scheduler.SpeculateOff && s.of.req.Speculate != scheduler.SpeculateDefault {
+		most = s.of.req.Speculate
+	}
+	switch {
+	case most == scheduler.SpeculateOff || most > 0 && n > int(most) || n > c.r.info.MaxDrafts:
+		c.failf("request %d has %d drafts, Speculate is %v, the backend takes %d", s.of.req.ID, n, most, c.r.info.MaxDrafts)
+	case int(v.row.SampleIndex)+n >= s.of.limit:
+		c.failf("request %d has %d drafts after %d tokens, the limit of its output is %d", s.of.req.ID, n, v.row.SampleIndex, s.of.limit)
 	}
 }
 

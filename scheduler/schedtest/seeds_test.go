@@ -143,6 +143,8 @@ func (r *Report) add(o *Report) {
 	r.PromptTokens += o.PromptTokens
 	r.CachedTokens += o.CachedTokens
 	r.CopiedPages += o.CopiedPages
+	r.Drafted += o.Drafted
+	r.Confirmed += o.Confirmed
 	r.Moves.add(&o.Moves)
 	r.Preemptions += o.Preemptions
 	r.Displaced += o.Displaced
@@ -240,7 +242,7 @@ func (r *Report) mustBeRich(t *testing.T) {
 		"aborts of queued requests": r.Aborts.Queued, "aborts while prefilling": r.Aborts.Prefilling,
 		"aborts while decoding": r.Aborts.Decoding, "aborts while a plan runs": r.Aborts.WhileRunning,
 		"messages": r.Messages, "recalled pages": r.Recalled, "events": r.Events,
-		"comparisons with the tree": r.Compared, "leaves": r.Leaves,
+		"comparisons with the tree": r.Compared, "leaves": r.Leaves, "drafts": r.Drafted, "right drafts": r.Confirmed,
 	} {
 		if n < 10 {
 			t.Errorf("%d %s: the worlds are too easy", n, what)

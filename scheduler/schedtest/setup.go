@@ -85,6 +85,7 @@ func newSetup(o Options, b bug) setup {
 	w.drawQuotas(newStream(o.Seed, "quotas"))
 	w.drawBounds(newStream(o.Seed, "upper quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
+	w.drawDrafts(newStream(o.Seed, "drafts"))
 	if o.Fair {
 		w.fair(o.Seed)
 	}
@@ -258,6 +259,9 @@ func (w *setup) String() string {
 	}
 	if c.SharePages > 0 {
 		cache += fmt.Sprintf(", a share of %d pages", c.SharePages)
+	}
+	if c.Speculate != scheduler.SpeculateOff {
+		cache += fmt.Sprintf(", drafts %v", c.Speculate)
 	}
 	return fmt.Sprintf("%d pages of %d, requests to %d tokens, %v, %d tokens a step, %d run, %d wait, %d in flight, %s, %s, %v by %d every %v",
 		w.device.Pages, w.device.PageTokens, w.largest, c.Policy, c.StepTokens, c.MaxRunning, c.MaxQueued, max(c.MaxInflight, 1), cache, cmp.Or(w.profile, "no cost"),
