@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // Complete takes the result of p, which must be the oldest plan in flight; for another plan
@@ -86,6 +87,9 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	}
 	switch {
 	case held:
+		if s.running.fault == planted.KeepRefused && r.drafts > 0 {
+			s.publishAll(q, p.Batch.Rows[i].Drafts)
+		}
 		q.done = end
 		q.computed = max(q.computed, end)
 		if q.done <= q.target {
@@ -130,20 +134,32 @@ func (q *sequence) landDrafts() {
 	}
 }
 
+// publishAll publishes the KV of all drafts of q, as the fault KeepRefused has it.
+func (s *Scheduler) publishAll(q *sequence, drafts []kv.Token) {
+	tokens := q.tokens
+	q.tokens = slices.Concat(tokens, drafts)
+	s.prefixes.publish(q, len(q.tokens), false)
+	q.tokens = tokens
+}
+
 // confirmed appends to q's output the drafts of row r that were right, one by one, as if each had been
 // sampled by a row of its own.
 func (s *Scheduler) confirmed(now time.Duration, drafts []kv.Token, r *planned, row *engine.RowOut, out []Output) []Output {
 	q := r.q
-	for i, t := range drafts[:row.Confirmed] {
+	n := int(row.Confirmed)
+	if s.running.fault == planted.Unverified {
+		n = min(n+1, len(drafts))
+	}
+	for i, t := range drafts[:n] {
 		one := engine.RowOut{Token: t}
-		if row.Drafts != nil {
+		if i < len(row.Drafts) {
 			d := &row.Drafts[i]
 			one.Logprob, one.Top, one.Digest = d.Logprob, d.Top, d.Digest
 		}
 		q.rows.drafts.counts.count(r.source, 0, 1)
 		s.metrics.Drafts.count(r.source, 0, 1)
 		if out = s.sampled(now, q, &one, out); q.place == ended {
-			s.metrics.VoidTokens += uint64(int(row.Confirmed) - i - 1)
+			s.metrics.VoidTokens += uint64(n - i - 1)
 			break
 		}
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // end ends the sample q with the reason and error of e, and appends its ending to out. No
@@ -38,8 +39,12 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 	}
 	q.bill.mark(now, Ended, q.outputTokens())
 	e.PromptTokens, e.CachedTokens, e.OutputTokens = q.prompt, q.bill.cachedTokens, q.outputTokens()
-	if s := q.rows.drafts; s != nil {
-		e.Drafts = s.counts
+	if d := q.rows.drafts; d != nil {
+		e.Drafts = d.counts
+	}
+	if s.running.fault == planted.BillRefused {
+		drafted, accepted := e.Drafts.Sum()
+		e.OutputTokens += int(drafted - accepted)
 	}
 	e.CachedByTier = q.fetch.byTier(q.bill.cachedTokens)
 	e.Preemptions, e.Queued, e.FirstToken, e.Total = q.bill.preemptions, q.bill.queued, q.bill.firstToken, now-q.bill.arrived

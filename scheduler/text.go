@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler/internal/masks"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // allowed are the masks of tokens that the samples of a request may draw; nil allows all.
@@ -140,12 +141,15 @@ func (p *Plan) maskDrafts(q *sequence, s *drafting, r *engine.Row) {
 		if !p.masks.MayDraft() {
 			return
 		}
-		if s.walk != nil && !s.walk.Accept(t) {
+		if s.walk != nil && !p.masks.Planted(planted.LateMask) && !s.walk.Accept(t) {
 			return
 		}
 		id := p.maskAt(q, s.walk, int(r.SampleIndex)+1+i)
 		p.masks.Drafted(id)
 		p.draftMasks = append(p.draftMasks, id)
+		if p.masks.Planted(planted.LateMask) && s.walk != nil {
+			s.walk.Accept(t)
+		}
 	}
 }
 

@@ -40,6 +40,10 @@ func (p *planting) due(kind Plant, r *rig) bool {
 // setup makes worlds that give the bug an opportunity.
 func (p *planting) setup(w *setup) {
 	w.restarts, w.cfg.SharePages, w.cfg.Speculate = false, 0, scheduler.SpeculateOff
+	if p.kind.drafts() {
+		w.speculate(newStream(p.o.Seed, "drafts of a plant"))
+		w.cfg.DisableCache = w.cfg.DisableCache && p.kind != KeepRefused
+	}
 	switch p.kind {
 	case EarlyReturn:
 		w.share()
@@ -86,6 +90,10 @@ func (p *planting) load(l *load) {
 		l.salts = []kv.Namespace{{}, {Salt: "a"}, {Salt: "b"}}
 	case Favour:
 		l.hot, l.tenants = true, l.tenants[:cap(l.tenants)]
+	}
+	if p.kind == LateMask {
+		l.shapes = newShapes(p.o.Seed, newVocabulary(l.w.device.Vocab))
+		return
 	}
 	if p.kind != LoseMask && p.kind != StaleMask {
 		l.shapes = nil

@@ -80,6 +80,7 @@ func newCheckers(r *rig) []checker {
 		&endings{watcher{r, "endings"}},
 		&outputs{watcher{r, "outputs"}},
 		&computed{watcher: watcher{r, "computed"}},
+		&drafted{watcher: watcher{r, "drafts"}, counts: map[*sample]*[2]uint64{}, pages: map[uint64][][]kv.PageID{}},
 		r.failed,
 		&quotas{watcher: watcher{r, "quotas"}},
 		r.mirror,

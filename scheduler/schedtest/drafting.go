@@ -51,6 +51,96 @@ func (w *world) guess(req *scheduler.Request) {
 	}
 }
 
+// drafted checks the bills of drafts, and that no page with only refused ones is in the tree, from which
+// events and lower tiers have it.
+type drafted struct {
+	watcher
+	pages   map[uint64][][]kv.PageID // of running plans: by row, the pages that it reads or writes, if it has drafts
+	refused []kv.PageID              // of the plan that completes
+	counts  map[*sample]*[2]uint64   // of open samples: guesses verified, and those that became tokens
+	metrics [2]uint64
+}
+
+func (c *drafted) planned(p *scheduler.Plan, rows []rowView) {
+	if !slices.ContainsFunc(rows, func(v rowView) bool { return len(v.row.Drafts) > 0 }) {
+		return
+	}
+	all := make([][]kv.PageID, len(rows))
+	for i := range rows {
+		all[i] = rows[i].pages
+	}
+	c.pages[p.Batch.Seq] = all
+}
+
+// completed looks for pages of refused drafts in the tree.
+func (c *drafted) completed(uint64) {
+	if len(c.refused) == 0 || c.r.cache == nil {
+		return
+	}
+	for v := range c.r.cache.Walk() {
+		for _, id := range v.Pages {
+			if slices.Contains(c.refused, id) {
+				c.failf("the tree has page %d, on which all tokens were refused", id)
+			}
+		}
+	}
+}
+
+// resulted counts the drafts of rows whose samples are open. Of a sample that was given up, or is out of
+// time, no token counts.
+func (c *drafted) resulted(f *flight, res *engine.Result, err error) {
+	pages := c.pages[f.seq]
+	delete(c.pages, f.seq)
+	c.refused = c.refused[:0]
+	if err != nil {
+		return
+	}
+	for i := range res.Out {
+		o := &res.Out[i]
+		row := &f.plan.Batch.Rows[o.Row]
+		s, n := f.of[o.Row], len(row.Drafts)
+		if s == nil || s.ended || n == 0 || o.Err != nil {
+			continue
+		}
+		if s.bound && s.lastSeq == f.seq { // else the pages are others' already
+			end := int(row.Start) + row.Own() + int(o.Confirmed)
+			c.refused = append(c.refused, pages[o.Row][kv.CeilPages(end, c.r.info.PageTokens):]...)
+		}
+		if c.counts[s] == nil {
+			c.counts[s] = new([2]uint64)
+		}
+		accepted := min(int(o.Confirmed), len(s.want)-len(s.got))
+		if s.of.abort != nil || s.endBy > 0 {
+			accepted = 0
+		}
+		for i, n := range [2]int{n, accepted} {
+			c.counts[s][i] += uint64(n)
+			c.metrics[i] += uint64(n)
+		}
+	}
+}
+
+func (c *drafted) told(s *sample, o *scheduler.Output) {
+	if s == nil || o.Ending.Reason == scheduler.NotEnded {
+		return
+	}
+	var want [2]uint64
+	if n := c.counts[s]; n != nil {
+		want = *n
+	}
+	delete(c.counts, s)
+	if n, accepted := o.Ending.Drafts.Sum(); n != want[0] || accepted != want[1] {
+		c.failf("request %d is billed for %d drafts, %d of them right, want %d and %d", o.Request, n, accepted, want[0], want[1])
+	}
+}
+
+func (c *drafted) settled() {
+	m := c.r.sched.Metrics()
+	if n, accepted := m.Drafts.Sum(); n != c.metrics[0] || accepted != c.metrics[1] {
+		c.failf("the metrics count %d drafts, %d of them right, want %d and %d", n, accepted, c.metrics[0], c.metrics[1])
+	}
+}
+
 // sound reports whether a request has an output that can be computed before the scheduler accepts it.
 func (w *world) sound(req *scheduler.Request) bool {
 	n := outputLimit(req, &w.cfg, &w.info)

@@ -66,6 +66,12 @@ const (
 	Eager        // the scheduler preempts for less than the threshold
 	PreemptAgain // the scheduler preempts a sequence again before it has sampled a token
 
+	// drafts
+	Unverified  // a guess that the backend refused becomes a token of the output
+	KeepRefused // KV of refused guesses is published
+	LateMask    // a mask of a row with drafts is that of the position before
+	BillRefused // refused guesses are billed
+
 	// computed
 	MisCount  // the backend counts one token too many
 	LoseToken // the shell loses a token
@@ -145,6 +151,10 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	TwoWriters:    {"two-writers", "rows", ""},
 	WrongStart:    {"wrong-start", "rows", ""},
 	SkipSampling:  {"skip-sampling", "rows", ""},
+	Unverified:    {"unverified", "outputs", ""},
+	KeepRefused:   {"keep-refused", "drafts", "contents rows sanitizer outputs"},
+	LateMask:      {"late-mask", "outputs", "endings"},
+	BillRefused:   {"bill-refused", "endings", ""},
 	MisCount:      {"mis-count", "computed", ""},
 	LoseToken:     {"lose-token", "computed", ""},
 	DropEvent:     {"drop-event", "mirror", ""},
@@ -191,6 +201,12 @@ func (p Plant) checker() string { return plants[p].checker }
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, AllPublic: planted.AllPublic,
+	Unverified: planted.Unverified, KeepRefused: planted.KeepRefused, LateMask: planted.LateMask, BillRefused: planted.BillRefused,
+}
+
+// drafts reports whether only worlds with drafts show the bug.
+func (p Plant) drafts() bool {
+	return p == Unverified || p == KeepRefused || p == LateMask || p == BillRefused
 }
 
 // fair reports whether only fair worlds show the bug.

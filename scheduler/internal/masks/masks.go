@@ -104,6 +104,9 @@ func (t *Table) Reset() {
 // Plant puts a fault into t that package schedtest must find.
 func (t *Table) Plant(fault planted.Fault) { t.fault = fault }
 
+// Planted reports whether the fault is in t.
+func (t *Table) Planted(fault planted.Fault) bool { return t.fault == fault }
+
 // Counts returns the number of rows so far that named a mask, and of masks that were sent for
 // them.
 func (t *Table) Counts() (rows, sets uint64) { return t.rows, t.sets }

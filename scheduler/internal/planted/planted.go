@@ -16,5 +16,9 @@ const (
 	PreemptAgain       // a sequence is preempted again before it has sampled a token
 	KeepBelow          // KV that counts as wrong stays in lower tiers
 	AllPublic          // a salted prompt counts as public as a whole
+	Unverified         // a guess that the backend refused becomes a token of the output
+	KeepRefused        // KV of refused guesses is published with that of the tokens
+	LateMask           // the mask after a guess is that before it
+	BillRefused        // refused guesses are billed as output
 	KeepOver           // what a namespace holds beyond its quota stays when its pins are released
 )
