@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
@@ -88,7 +87,7 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	switch {
 	case held:
 		if s.running.fault == planted.KeepRefused && r.drafts > 0 {
-			s.publishAll(q, p.Batch.Rows[i].Drafts)
+			s.prefixes.publishAll(q, p.Batch.Rows[i].Drafts)
 		}
 		q.done = end
 		q.computed = max(q.computed, end)
@@ -105,11 +104,16 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		s.prefixes.vouch(q)
 	}
 	if r.sample && q.abort == nil {
-		if out = s.confirmed(now, p.Batch.Rows[i].Drafts, r, row, out); q.place == ended {
-			return out
-		}
-		if out = s.sampled(now, q, row, out); q.place == ended {
-			return out
+		for j := range 1 + int(row.Confirmed) {
+			if j < int(row.Confirmed) {
+				q.rows.drafts.counts.count(r.source, 0, 1)
+				s.metrics.Drafts.count(r.source, 0, 1)
+			}
+			one := p.sampleAt(i, j, row)
+			if out = s.sampled(now, q, &one, out); q.place == ended {
+				s.metrics.VoidTokens += uint64(max(int(row.Confirmed)-j-1, 0))
+				return out
+			}
 		}
 	}
 	if q.rows.inflight > 0 {
@@ -134,36 +138,19 @@ func (q *sequence) landDrafts() {
 	}
 }
 
-// publishAll publishes the KV of all drafts of q, as the fault KeepRefused has it.
-func (s *Scheduler) publishAll(q *sequence, drafts []kv.Token) {
-	tokens := q.tokens
-	q.tokens = slices.Concat(tokens, drafts)
-	s.prefixes.publish(q, len(q.tokens), false)
-	q.tokens = tokens
-}
-
-// confirmed appends to q's output the drafts of row r that were right, one by one, as if each had been
-// sampled by a row of its own.
-func (s *Scheduler) confirmed(now time.Duration, drafts []kv.Token, r *planned, row *engine.RowOut, out []Output) []Output {
-	q := r.q
-	n := int(row.Confirmed)
-	if s.running.fault == planted.Unverified {
-		n = min(n+1, len(drafts))
+// sampleAt returns sample j of row i of p, whose answer is row, as if each sample had been that of a row
+// of its own: first the confirmed drafts, then the token after them.
+func (p *Plan) sampleAt(i, j int, row *engine.RowOut) engine.RowOut {
+	drafts := p.Batch.Rows[i].Drafts
+	if j == int(row.Confirmed) && !p.masks.Planted(planted.Unverified) || j == len(drafts) {
+		return *row
 	}
-	for i, t := range drafts[:n] {
-		one := engine.RowOut{Token: t}
-		if i < len(row.Drafts) {
-			d := &row.Drafts[i]
-			one.Logprob, one.Top, one.Digest = d.Logprob, d.Top, d.Digest
-		}
-		q.rows.drafts.counts.count(r.source, 0, 1)
-		s.metrics.Drafts.count(r.source, 0, 1)
-		if out = s.sampled(now, q, &one, out); q.place == ended {
-			s.metrics.VoidTokens += uint64(n - i - 1)
-			break
-		}
+	one := engine.RowOut{Token: drafts[j]}
+	if j < len(row.Drafts) {
+		d := &row.Drafts[j]
+		one.Logprob, one.Top, one.Digest = d.Logprob, d.Top, d.Digest
 	}
-	return out
+	return one
 }
 
 // sampled appends the token in row to q, charges it to the tenant, and appends an Output to

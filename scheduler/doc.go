@@ -28,7 +28,8 @@
 //     waiting sequences onto cached prefixes, follow.go lets them wait for a prompt in
 //     flight, share.go and budget.go divide the rest of the budget among prompts,
 //     internal/predict predicts the time of a step, plan.go builds its rows, and
-//     text.go their masks with internal/masks.
+//     text.go their masks with internal/masks. drafting.go chooses the guesses at next tokens
+//     that rows verify, from internal/drafts; speculate.go has the choices of a caller.
 //   - Pages: supply.go counts the pages that a sequence can get from the lease, by
 //     eviction and by preemption; room.go takes them. reserve.go estimates how many pages
 //     the running sequences will need, from the output lengths that internal/predict has

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler/internal/drafts"
 )
 
-// drafting is what a sequence has that may verify drafts.
+// drafting is the state of a sequence that may verify drafts.
 type drafting struct {
 	most     int              // drafts of a row
 	always   bool             // all guesses are verified, worth their time or not
@@ -150,8 +150,8 @@ func (d *drafter) choose() {
 	}
 }
 
-// offer collects the guesses of the sequences that may have some: at most so many tokens beyond the pages
-// of each.
+// offer collects the guesses of the sequences that may have some. They reach at most the number beyond of
+// tokens past the pages of each.
 func (d *drafter) offer(may func(*sequence) bool, beyond int) {
 	d.arena.Reset()
 	d.offers, d.of = d.offers[:0], d.of[:0]
@@ -179,7 +179,8 @@ func (d *drafter) offer(may func(*sequence) bool, beyond int) {
 	}
 }
 
-// take sets Take of the offers for a step with so many decoding rows, which can verify most guesses.
+// take sets Take of the offers for a step with that number of decoding rows, which can verify the number
+// most of guesses.
 func (d *drafter) take(decoding, most int) {
 	if len(d.offers) == 0 {
 		return
@@ -223,8 +224,8 @@ func (d *drafter) probe(most int) int {
 	return d.offers[at].Take
 }
 
-// hold gives q the pages that the drafts of o need, at most so many, and cuts the drafts to them. It
-// returns the number of pages.
+// hold gives q the pages that the drafts of o need, if as many are idle, and cuts the drafts to the pages
+// that q has then. It returns the number of new pages.
 func (d *drafter) hold(q *sequence, o *drafts.Offer, idle int) int {
 	end, has := q.computed+1+o.Take, len(q.table.pages)
 	n := min(kv.CeilPages(end, d.room.pageTokens)-has, idle)

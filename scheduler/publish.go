@@ -116,6 +116,14 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	x.fetches.published(q, valid)
 }
 
+// publishAll publishes the KV of q and of drafts after it, right or not, as the fault KeepRefused has it.
+func (x *prefixes) publishAll(q *sequence, drafts []kv.Token) {
+	tokens := q.tokens
+	q.tokens = slices.Concat(tokens, drafts)
+	x.publish(q, len(q.tokens), false)
+	q.tokens = tokens
+}
+
 // published lets the fetches end, at the next settle, whose whole prefix is among the first tokens of q,
 // as many as valid says: they are in the tree now.
 func (fs *fetches) published(q *sequence, valid int) {

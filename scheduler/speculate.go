@@ -75,7 +75,7 @@ const (
 // DraftCounts counts drafts by source.
 type DraftCounts struct {
 	Drafted  [DraftSources]uint64 // guesses that steps have verified
-	Accepted [DraftSources]uint64 // of these, the ones that became tokens of an output
+	Accepted [DraftSources]uint64 // the guesses that became tokens of an output
 }
 
 // Sum returns the numbers over all sources.

@@ -28,7 +28,7 @@ func (w *setup) speculate(rng stream) {
 
 // guess gives a request a Prediction in most worlds with drafts: its output with some errors.
 func (w *world) guess(req *scheduler.Request) {
-	rng := w.guesses
+	rng := w.setup.guesses
 	if w.cfg.Speculate == scheduler.SpeculateOff {
 		return
 	}
@@ -129,6 +129,11 @@ func (c *drafted) told(s *sample, o *scheduler.Output) {
 		want = *n
 	}
 	delete(c.counts, s)
+	for source := range scheduler.DraftSource(scheduler.DraftSources) {
+		if d := &o.Ending.Drafts; d.Accepted[source] > d.Drafted[source] {
+			c.failf("request %d is billed for %d right drafts from %v, of %d", o.Request, d.Accepted[source], source, d.Drafted[source])
+		}
+	}
 	if n, accepted := o.Ending.Drafts.Sum(); n != want[0] || accepted != want[1] {
 		c.failf("request %d is billed for %d drafts, %d of them right, want %d and %d", o.Request, n, accepted, want[0], want[1])
 	}

@@ -19,8 +19,9 @@ type arrival struct {
 
 // served is all that a caller has got of a sample at its end.
 type served struct {
-	tokens []kv.Token
-	ending scheduler.Ending
+	tokens  []kv.Token
+	digests []uint64
+	ending  scheduler.Ending
 }
 
 // playArrivals runs a world in which these requests arrive, with drafts or without, and returns what
@@ -33,9 +34,8 @@ func playArrivals(t *testing.T, o Options, all []arrival, speculate scheduler.Sp
 	}
 	got = map[string]served{}
 	w.listener = func(s *sample, out *scheduler.Output) {
-		if s.ended {
-			got[label(s)] = served{s.got, out.Ending}
-		}
+		one := got[label(s)]
+		got[label(s)] = served{s.got, append(one.digests, out.Digest), out.Ending}
 	}
 	for _, a := range all {
 		w.later(a.at, func() { w.add(a.req) })
@@ -108,7 +108,7 @@ func TestDraftsChangeNothing(t *testing.T) {
 		for id, a := range with {
 			b, ok := without[id]
 			x, y := &a.ending, &b.ending
-			if !ok || !slices.Equal(a.tokens, b.tokens) || x.Reason != y.Reason || x.StopToken != y.StopToken || x.StopString != y.StopString || fmt.Sprint(x.Err) != fmt.Sprint(y.Err) ||
+			if !ok || !slices.Equal(a.tokens, b.tokens) || !slices.Equal(a.digests, b.digests) || x.Reason != y.Reason || x.StopToken != y.StopToken || x.StopString != y.StopString || fmt.Sprint(x.Err) != fmt.Sprint(y.Err) ||
 				x.PromptTokens != y.PromptTokens || x.OutputTokens != y.OutputTokens ||
 				x.Preemptions+y.Preemptions == 0 && x.CachedTokens+x.ComputedTokens != y.CachedTokens+y.ComputedTokens {
 				return fmt.Errorf("seed %d, request %s: with drafts %d tokens and %+v, without %d and %+v", o.Seed, id, len(a.tokens), *x, len(b.tokens), *y)

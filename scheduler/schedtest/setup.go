@@ -56,6 +56,7 @@ type setup struct {
 	aborts     int           // one request in this number is aborted; 0: none
 	ending     ending
 	callers    []*caller // the tenants of a fair world, which send all its requests
+	guesses    stream    // predictions
 }
 
 // ending is the fate of open requests when no more arrive.
@@ -86,6 +87,7 @@ func newSetup(o Options, b bug) setup {
 	w.drawBounds(newStream(o.Seed, "upper quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
 	w.drawDrafts(newStream(o.Seed, "drafts"))
+	w.guesses = newStream(o.Seed, "guesses")
 	if o.Fair {
 		w.fair(o.Seed)
 	}

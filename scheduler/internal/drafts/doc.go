@@ -1,10 +1,10 @@
 // Package drafts owns guesses at the tokens that will follow a sequence, the record of how often
-// guesses were right, and the choice of how many of them a step verifies. It never decides a token:
+// guesses were right, and the choice of the number that a step verifies. It never decides a token:
 // the backend samples at each guessed position as it would have sampled anyway, so a wrong guess
 // costs time and changes nothing. The owner of the scheduler calls it.
 //
 // Each [Source] of guesses has a file. A [Sequence] reads the tokens of one sequence as they come,
-// and all its sources guess at each of them, whether or not a step verifies the guess. So the
+// and all its sources guess at each token, whether or not a step verifies the guess. So the
 // record knows how good a source is before the first draft, and while none is worth its time:
 //
 //	seq := drafts.NewSequence(prompt, limit, prediction)

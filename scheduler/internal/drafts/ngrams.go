@@ -29,7 +29,7 @@ type ngrams struct {
 	upto  int      // places up to here are added
 }
 
-// newNgrams returns an index without places for a text of so many tokens.
+// newNgrams returns an index without places for a text of that length, in tokens.
 func newNgrams(tokens int) ngrams {
 	size := 1 << bits.Len(uint(min(max(tokens, 64), window)-1))
 	return ngrams{heads: make([]uint32, size), prev: make([]uint32, size)}

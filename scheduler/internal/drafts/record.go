@@ -3,7 +3,7 @@ package drafts
 // lengths is the number of classes of matches by length: see class.
 const lengths = 8
 
-// class returns the class of a match of so many tokens: 3 or fewer, 4, to 6, to 8, to 12, to 16, to
+// class returns the class of a match of that length in tokens: 3 or fewer, 4, to 6, to 8, to 12, to 16, to
 // 24, more.
 func class(match int) int {
 	for i, most := range [lengths - 1]int{3, 4, 6, 8, 12, 16, 24} {

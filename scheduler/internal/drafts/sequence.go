@@ -28,8 +28,8 @@ type Arena struct {
 // Reset forgets all offers.
 func (a *Arena) Reset() { a.tokens, a.gains = a.tokens[:0], a.gains[:0] }
 
-// NewSequence returns a sequence that has read nothing yet, of a prompt of so many tokens and an
-// output of at most limit. expect is the output that the caller expects, or empty. The sequence
+// NewSequence returns a sequence that has read nothing yet. Its prompt has that number of tokens and
+// its output at most limit. expect is the output that the caller expects, or empty. The sequence
 // keeps expect, and 8 bytes of memory for each token of prompt, output and expect.
 func NewSequence(prompt, limit int, expect []kv.Token) *Sequence {
 	s := &Sequence{prompt: prompt}
@@ -40,8 +40,8 @@ func NewSequence(prompt, limit int, expect []kv.Token) *Sequence {
 	return s
 }
 
-// Take reads the tokens of text that the sequence has not read yet, at most so many, and returns
-// their number. text is the prompt with the output so far, and begins with what was read before.
+// Take reads the tokens of text that the sequence has not read yet, at most the number most, and
+// returns how many it read. text is the prompt with the output so far, and begins with what was read before.
 // With each token of the output, all and the record of the sequence learn which sources were right.
 // Cost: about 10 ns for a token of the prompt, and less than a microsecond for one of the output.
 func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
@@ -69,8 +69,8 @@ func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
 	return s.taken - from
 }
 
-// Offer returns the draft of the source whose next guess is most probably right, of at most so many
-// tokens. It reports false if no source has a guess, or if tokens of text were not taken yet.
+// Offer returns the draft of the source whose next guess is most probably right, of at most the number
+// most of tokens. It reports false if no source has a guess, or if tokens of text were not taken yet.
 func (s *Sequence) Offer(text []kv.Token, most int, all *Record, arena *Arena) (o Offer, ok bool) {
 	if s.taken < len(text) || most <= 0 {
 		return o, false

@@ -34,7 +34,7 @@ type drafter interface {
 	// match returns the number of last tokens of the text for which the drafter has a guess at the
 	// next one; 0 if it has none.
 	match() int
-	// draft appends to dst at most so many guesses at the tokens after text, the text of the latest
+	// draft appends to dst guesses, at most the number most, at the tokens after text, the text of the latest
 	// call of read or take.
 	draft(text []kv.Token, most int, dst []kv.Token) []kv.Token
 }

@@ -1,6 +1,6 @@
 package drafts
 
-// Step is what a step costs that may verify drafts.
+// Step has the costs of a step that may verify drafts.
 type Step struct {
 	Rows    int     // that decode: each gets a token without drafts
 	Seconds float64 // of these rows, without drafts and prompts
@@ -50,7 +50,7 @@ func Choose(offers []Offer, step Step) (taken int) {
 	return taken
 }
 
-// takeAbove takes the guesses with gains above least, at most so many in all, and returns their
+// takeAbove takes the guesses with gains above least, at most the number most, and returns their
 // number and the sum of their gains. If there are more, the offers that come last get fewer.
 func takeAbove(offers []Offer, least float64, most int) (taken int, expected float64) {
 	for i := range offers {
@@ -70,15 +70,6 @@ func clearTakes(offers []Offer) int {
 		offers[i].Take = 0
 	}
 	return 0
-}
-
-// ChooseAll takes all guesses of the offers, at most so many in all, and returns their number.
-func ChooseAll(offers []Offer, most int) (taken int) {
-	for i := range offers {
-		offers[i].Take = min(len(offers[i].Tokens), most-taken)
-		taken += offers[i].Take
-	}
-	return taken
 }
 
 // Balance compares the time that drafts have saved with the time that they took, by measured steps.

@@ -90,7 +90,7 @@ const (
 // that the backend can free its memory.
 const maskLife = 4096
 
-// New makes an empty table for a backend, of which so many rows can be in flight.
+// New makes an empty table for a backend. rows is the number of rows that can be in flight.
 func New(info *engine.Info, rows int) Table {
 	return Table{spare: info.MaxMasks - rows, kept: make([]entry, 1), most: info.MaxMasks, words: info.MaskWords(), byHash: map[uint64]engine.MaskID{}, formats: map[formatKey]*Format{}}
 }

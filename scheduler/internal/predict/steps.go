@@ -119,9 +119,9 @@ func (t *Steps) Predict(shape *engine.StepShape) float64 {
 	return sum
 }
 
-// Drafts returns the predicted seconds of a step without drafts in which so many sequences decode, with a
-// sum of so many tokens of context, and the seconds that a draft of one of them adds. Each is 0 if
-// unknown.
+// Drafts returns the predicted seconds of a step without drafts, and the seconds that a draft of one of
+// its sequences adds. decoding is the number of sequences that decode in the step, and context the sum of
+// their contexts in tokens. Both results are 0 if the cost of drafts is unknown.
 func (t *Steps) Drafts(decoding int, context int64) (rows, draft float64) {
 	if t.cost.Draft <= 0 || decoding == 0 {
 		return 0, 0
@@ -131,8 +131,8 @@ func (t *Steps) Drafts(decoding int, context int64) (rows, draft float64) {
 	return sum - parts[partDrafts], parts[partDrafts]
 }
 
-// DraftsFit returns how many drafts fit into the target time of a step with such rows: any number
-// without a target.
+// DraftsFit returns how many drafts fit into the target time of a step with such sequences; without a
+// target, any number fits.
 func (t *Steps) DraftsFit(decoding int, context int64) int {
 	rows, draft := t.Drafts(decoding, context)
 	if t.target == 0 || draft == 0 {
@@ -170,7 +170,7 @@ func (t *Steps) Learn(shape *engine.StepShape, rows, all int, nanos int64) (toke
 
 // Fits returns how many prompt tokens fit into the target time of a step, counted as tokens
 // without context, and at least leastPrompt. decoding is the number of sequences that
-// decode in that step, with so many drafts, and context the sum of their contexts in tokens. Fits leaves a
+// decode in that step, with that number of drafts, and context the sum of their contexts in tokens. Fits leaves a
 // margin of twice the mean error, between 1/8 and 1/4 of the predicted time, so that nearly
 // all steps keep the target.
 //
