@@ -31,7 +31,7 @@ type acts struct {
 	data []float64
 	exps []exponents // by row
 	rows []float32   // nil where data is set
-	// records holds the rows quantised, [row][k/32] records; nil if no product reads them.
+	// records holds the rows quantised, recordStride(k) bytes each; nil if no product reads them.
 	records []byte
 	floats  bool // some product reads float rows; false if all read records
 }
@@ -41,7 +41,7 @@ type acts struct {
 func newActs(ops *kernels, rows, k int, some, all bool) *acts {
 	a := &acts{ops: ops, k: k, floats: !all}
 	if some {
-		a.records = make([]byte, rows*((k+quantBlock-1)/quantBlock)*recordBytes)
+		a.records = make([]byte, rows*recordStride(k))
 	}
 	if ops.vector() || f32.Fuses() {
 		a.rows = make([]float32, rows*k)
@@ -73,15 +73,15 @@ func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
 	if a.records == nil {
 		return
 	}
-	blocks := a.k / quantBlock
+	row := recordStride(a.k)
 	for r := range hi - lo {
-		a.ops.quantize(&a.records[((lo+r)*blocks+panel)*recordBytes], &dst[r*stride], 1)
+		a.ops.quantize(&a.records[(lo+r)*row+panel*recordBytes], &dst[r*stride], 1)
 	}
 }
 
 // set stores a row as floats, as records or as both; len(v) == a.k.
 func (a *acts) set(row int, v []float32) {
-	if n := a.k / quantBlock * recordBytes; a.records != nil && a.k%quantBlock == 0 {
+	if n := recordStride(a.k); a.records != nil && a.k%quantBlock == 0 {
 		a.ops.quantizeRow(a.records[row*n:(row+1)*n], v)
 	}
 	if !a.floats {

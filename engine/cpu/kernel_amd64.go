@@ -56,43 +56,19 @@ func kernelsAVX512(isa ISA, quant *quantKernels) *kernels {
 }
 
 func quantAVX2() *quantKernels {
-	return &quantKernels{expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
-		{rows: 4, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
-			quant4x16n4hAVX2, quant4x16n4hmAVX2, quant4x16n4kmAVX2, quant4x16t4hAVX2, quant4x16t4wAVX2, quant4x16b8hAVX2, quant4x16b5hAVX2, quant4x16b5hmAVX2, quant4x16b5kmAVX2, quant4x16b6k2AVX2,
-		}},
-		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
-			quant2x16n4hAVX2, quant2x16n4hmAVX2, quant2x16n4kmAVX2, quant2x16t4hAVX2, quant2x16t4wAVX2, quant2x16b8hAVX2, quant2x16b5hAVX2, quant2x16b5hmAVX2, quant2x16b5kmAVX2, quant2x16b6k2AVX2,
-		}},
-		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
-			quant1x64n4hAVX2, quant1x64n4hmAVX2, quant1x64n4kmAVX2, quant1x64t4hAVX2, quant1x64t4wAVX2, quant1x64b8hAVX2, quant1x64b5hAVX2, quant1x64b5hmAVX2, quant1x64b5kmAVX2, quant1x64b6k2AVX2,
-			quant1x64n5hAVX2, quant1x64n5hmAVX2, quant1x64n5kmAVX2, quant1x64n6k2AVX2,
-		}},
+	return &quantKernels{byKind: [len(quantKinds)]quantKernel{
+		quantn4hAVX2, quantn4hmAVX2, quantn4kmAVX2, quantt4hAVX2, quantt4wAVX2, quantb8hAVX2, quantn5hAVX2, quantn5hmAVX2, quantn5kmAVX2, quantn6k2AVX2,
 	}}
 }
 
 func quantAVXVNNI() *quantKernels {
-	return &quantKernels{biased: true, expand: [2]expansion{expand5AVX2, expand6AVX2}, tiles: []quantTile{
-		{rows: 4, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
-			quant4x16n4hAVXVNNI, quant4x16n4hmAVXVNNI, quant4x16n4kmAVXVNNI, quant4x16t4hAVXVNNI, quant4x16t4wAVXVNNI, quant4x16b8hAVXVNNI, quant4x16b5hAVXVNNI, quant4x16b5hmAVXVNNI, quant4x16b5kmAVXVNNI, quant4x16b6k2AVXVNNI,
-		}},
-		{rows: 2, columns: []int{0, 16, 32, 48}, byKind: [len(quantKinds)]quantKernel{
-			quant2x16n4hAVXVNNI, quant2x16n4hmAVXVNNI, quant2x16n4kmAVXVNNI, quant2x16t4hAVXVNNI, quant2x16t4wAVXVNNI, quant2x16b8hAVXVNNI, quant2x16b5hAVXVNNI, quant2x16b5hmAVXVNNI, quant2x16b5kmAVXVNNI, quant2x16b6k2AVXVNNI,
-		}},
-		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
-			quant1x64n4hAVXVNNI, quant1x64n4hmAVXVNNI, quant1x64n4kmAVXVNNI, quant1x64t4hAVXVNNI, quant1x64t4wAVXVNNI, quant1x64b8hAVXVNNI, quant1x64b5hAVXVNNI, quant1x64b5hmAVXVNNI, quant1x64b5kmAVXVNNI, quant1x64b6k2AVXVNNI,
-			quant1x64n5hAVXVNNI, quant1x64n5hmAVXVNNI, quant1x64n5kmAVXVNNI, quant1x64n6k2AVXVNNI,
-		}},
+	return &quantKernels{biased: true, byKind: [len(quantKinds)]quantKernel{
+		quantn4hAVXVNNI, quantn4hmAVXVNNI, quantn4kmAVXVNNI, quantt4hAVXVNNI, quantt4wAVXVNNI, quantb8hAVXVNNI, quantn5hAVXVNNI, quantn5hmAVXVNNI, quantn5kmAVXVNNI, quantn6k2AVXVNNI,
 	}}
 }
 
 func quantAVX512VNNI() *quantKernels {
-	return &quantKernels{biased: true, expand: [2]expansion{expand5AVX512, expand6AVX512}, tiles: []quantTile{
-		{rows: 4, columns: []int{0, 32}, byKind: [len(quantKinds)]quantKernel{
-			quant4x32n4hAVX512VNNI, quant4x32n4hmAVX512VNNI, quant4x32n4kmAVX512VNNI, quant4x32t4hAVX512VNNI, quant4x32t4wAVX512VNNI, quant4x32b8hAVX512VNNI, quant4x32b5hAVX512VNNI, quant4x32b5hmAVX512VNNI, quant4x32b5kmAVX512VNNI, quant4x32b6k2AVX512VNNI,
-		}},
-		{rows: 1, columns: []int{0}, byKind: [len(quantKinds)]quantKernel{
-			quant1x64n4hAVX512VNNI, quant1x64n4hmAVX512VNNI, quant1x64n4kmAVX512VNNI, quant1x64t4hAVX512VNNI, quant1x64t4wAVX512VNNI, quant1x64b8hAVX512VNNI, quant1x64b5hAVX512VNNI, quant1x64b5hmAVX512VNNI, quant1x64b5kmAVX512VNNI, quant1x64b6k2AVX512VNNI,
-			quant1x64n5hAVX512VNNI, quant1x64n5hmAVX512VNNI, quant1x64n5kmAVX512VNNI, quant1x64n6k2AVX512VNNI,
-		}},
+	return &quantKernels{biased: true, byKind: [len(quantKinds)]quantKernel{
+		quantn4hAVX512VNNI, quantn4hmAVX512VNNI, quantn4kmAVX512VNNI, quantt4hAVX512VNNI, quantt4wAVX512VNNI, quantb8hAVX512VNNI, quantn5hAVX512VNNI, quantn5hmAVX512VNNI, quantn5kmAVX512VNNI, quantn6k2AVX512VNNI,
 	}}
 }

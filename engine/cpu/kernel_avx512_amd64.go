@@ -62,16 +62,6 @@ func gemm2x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *
 //go:noescape
 func gemm1x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
-// expand5AVX512 writes the weights of blocks that are step bytes apart, 5 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
-//
-//go:noescape
-func expand5AVX512(dst *byte, src *byte, step int, blocks int)
-
-// expand6AVX512 writes the weights of blocks that are step bytes apart, 6 bits each, as bytes [blocks][8][64][4]. It fetches as many bytes after them.
-//
-//go:noescape
-func expand6AVX512(dst *byte, src *byte, step int, blocks int)
-
 // scoresAVX512 writes scale·(q_g·k_p) to dst[g][p]; q is [group][dim], k is [n][dim], dstStride is in bytes.
 //
 //go:noescape

@@ -2,122 +2,52 @@
 
 package cpu
 
-// quant4x32n4hAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4hAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4hAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4hmAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x32n4hmAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4kmAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4hmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantt4hAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantt4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x32n4kmAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantt4wAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32n4kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantt4wAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4kmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantb8hAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantb8hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x32t4hAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5hAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32t4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64t4hAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5hmAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64t4hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x32t4wAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5kmAVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x32t4wAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64t4wAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn6k2AVX512VNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64t4wAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x32b8hAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x32b8hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b8hAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b8hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x32b5hAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x32b5hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5hAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x32b5hmAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x32b5hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5hmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x32b5kmAVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x32b5kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5kmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x32b6k2AVX512VNNI adds 4 rows of records by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x32b6k2AVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b6k2AVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b6k2AVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5hAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5hAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5hmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5hmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5kmAVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5kmAVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n6k2AVX512VNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n6k2AVX512VNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn6k2AVX512VNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)

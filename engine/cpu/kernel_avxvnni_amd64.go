@@ -2,172 +2,52 @@
 
 package cpu
 
-// quant4x16n4hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4hAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant2x16n4hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4hmAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn4kmAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x16n4hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantt4hAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantt4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant2x16n4hmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantt4wAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantt4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantb8hAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantb8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x16n4kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5hAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant2x16n4kmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5hmAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant2x16n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant1x64n4kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn5kmAVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant1x64n4kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)
 
-// quant4x16t4hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
+// quantn6k2AVXVNNI adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.
 //
 //go:noescape
-func quant4x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16t4hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64t4hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64t4hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16t4wAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16t4wAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64t4wAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64t4wAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16b8hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16b8hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b8hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b8hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16b5hAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16b5hAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16b5hmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16b5hmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16b5kmAVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16b5kmAVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b5kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant4x16b6k2AVXVNNI adds 4 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant4x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant2x16b6k2AVXVNNI adds 2 rows of records by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant2x16b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64b6k2AVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64b6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5hAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5hAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5hmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5hmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n5kmAVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n5kmAVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
-
-// quant1x64n6k2AVXVNNI adds 1 rows of records by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.
-//
-//go:noescape
-func quant1x64n6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, head *byte, weights *byte, more *byte, headStep int, weightStep int, blocks int, first int)
+func quantn6k2AVXVNNI(out *float32, outStride int, x *byte, xStride int, panel *byte, more *byte, rows int, blocks int, first int)

@@ -51,4 +51,4 @@ func BenchmarkPortable(b *testing.B) {
 	}
 }
 
-func newScratch() *scratch { return &scratch{weights: make([]byte, quantBlocks*expandedBytes)} }
+func newScratch() *scratch { return &scratch{tile: make([]float32, spanRows*vectorCols)} }

@@ -81,13 +81,9 @@ type quantKind struct {
 	subs   int // sub-blocks of a block, each with its own scale: 1 or 2
 	scales scaling
 	mins   bool
-	// expanded is, for a kind with high bits, the kind with weights as bytes that tiles of several
-	// rows use, after the weights have been expanded.
-	expanded int
 }
 
-// The kinds, as indices into quantKinds and quantTile.byKind. Only tiles of one row have
-// kernels for the last four.
+// The kinds, as indices into quantKinds and quantKernels.byKind.
 const (
 	nibblesHalf = iota
 	nibblesHalfMins
@@ -95,14 +91,10 @@ const (
 	tableHalf
 	tableFloat
 	bytesHalf
-	bytes5Half // bytes of five bits
-	bytes5HalfMins
-	bytes5FactorsMins
-	bytes6FactorsTwo // two sub-blocks
 	fiveHalf
 	fiveHalfMins
 	fiveFactorsMins
-	sixFactorsTwo
+	sixFactorsTwo // two sub-blocks
 )
 
 var quantKinds = [...]quantKind{
@@ -112,14 +104,10 @@ var quantKinds = [...]quantKind{
 	tableHalf:          {packed: byTable, subs: 1},
 	tableFloat:         {packed: byTable, subs: 1, scales: floats},
 	bytesHalf:          {added: quantBias, subs: 1},
-	bytes5Half:         {added: 16, subs: 1},
-	bytes5HalfMins:     {subs: 1, mins: true},
-	bytes5FactorsMins:  {subs: 1, mins: true, scales: factors},
-	bytes6FactorsTwo:   {added: 32, subs: 2, scales: factors},
-	fiveHalf:           {packed: asNibbles, high: 1, added: 16, subs: 1, expanded: bytes5Half},
-	fiveHalfMins:       {packed: asNibbles, high: 1, subs: 1, mins: true, expanded: bytes5HalfMins},
-	fiveFactorsMins:    {packed: asNibbles, high: 1, subs: 1, mins: true, scales: factors, expanded: bytes5FactorsMins},
-	sixFactorsTwo:      {packed: asNibbles, high: 2, added: 32, subs: 2, scales: factors, expanded: bytes6FactorsTwo},
+	fiveHalf:           {packed: asNibbles, high: 1, added: 16, subs: 1},
+	fiveHalfMins:       {packed: asNibbles, high: 1, subs: 1, mins: true},
+	fiveFactorsMins:    {packed: asNibbles, high: 1, subs: 1, mins: true, scales: factors},
+	sixFactorsTwo:      {packed: asNibbles, high: 2, added: 32, subs: 2, scales: factors},
 }
 
 var formats = makeFormats()

@@ -100,12 +100,12 @@ func TestConformanceOfQuantizedModels(t *testing.T) {
 	}
 }
 
-// All paths give the same bits for products of every type, including rows and columns that do
-// not fill a tile.
+// All paths give the same bits for products of every type, including rows and columns that do not fill
+// a panel or a call, and a panel that takes several calls.
 func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1730))
 	for _, typ := range quantTypes() {
-		const k, n, rows = 768, 100, 23
+		const k, n, rows = 1536, 100, quantRows + 2
 		weights := make([]float32, n*k)
 		for i := range weights {
 			weights[i] = float32(rng.NormFloat64())
@@ -123,6 +123,10 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 		for i := range x[4][:64] {
 			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // every q is ±127
 		}
+		var want [rows][]float32
+		for r := range want {
+			want[r] = twinQuantMul(tensor, x[r])
+		}
 		for _, ops := range productPaths() {
 			isa := ops.isa
 			p := packer{kernels: ops}
@@ -134,13 +138,13 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 			for r := range x {
 				a.set(r, x[r])
 			}
-			for _, hi := range []int{1, 2, 3, 4, 5, 6, 7, rows} {
+			for _, hi := range []int{1, 2, 3, 4, strideRows + 1, 6, 7, quantRows, rows} {
 				out := make([]float32, rows*m.stride())
 				for panel := range m.panelCount() {
 					ops.productPanel(newScratch(), out, a, m, panel, 0, hi)
 				}
 				for r := range hi {
-					for c, want := range twinQuantMul(tensor, x[r]) {
+					for c, want := range want[r] {
 						if got := out[r*m.stride()+c]; math.Float32bits(got) != math.Float32bits(want) {
 							t.Fatalf("%v on %s, %d rows: row %d, column %d is %v, want %v", typ, isa, hi, r, c, got, want)
 						}

@@ -6,101 +6,79 @@ import (
 	"unsafe"
 )
 
-// quantKernel adds the product of rows of records and columns of a panel to out; if first is
-// not 0 it starts from zero instead. Strides and steps are in bytes. head and weights point to
-// the scales and the weights of the first block, from the first column on; the next block's
-// are headStep and weightStep further on. more points to the table of nibbles or to the f16
-// that eight blocks share.
-type quantKernel func(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, headStep, weightStep, blocks, first int)
+// quantKernel adds the product of rows of records and blocks of a panel to out; if first is not 0 it
+// starts from zero instead. Strides are in bytes. panel points to the first of the blocks. more
+// points to the table of nibbles or to the f16 that eight blocks share; those blocks begin with the first.
+type quantKernel func(out *float32, outStride int, x *byte, xStride int, panel, more *byte, rows, blocks, first int)
 
 // quantKernels holds the kernels of a path for quantised weights.
 type quantKernels struct {
-	tiles []quantTile // most rows first, the last has one
+	byKind [len(quantKinds)]quantKernel
 	// biased is set if kernels read quantFormat.biased as the table of nibbles: VNNI instructions
 	// multiply unsigned by signed bytes.
 	biased bool
-	expand [2]expansion // of weights with one and with two high bits
 }
 
-// expansion writes the weights of some blocks as bytes, [blocks][expandedBytes]. The blocks in src
-// are step bytes apart.
-type expansion func(dst, src *byte, step, blocks int)
+// A kernel unpacks the weights once for all rows, so the more rows, the better. Three limits remain.
+const (
+	// quantRows is the largest number of rows of one call. Their sums, 256 B each, and their records of
+	// one block take 10 KiB and stay in the first-level cache.
+	quantRows = 32
+	// quantWork is the largest number of rows by blocks of one call. A call can't be preempted; with AVX2
+	// it takes some 25 µs. Parts of a panel that several calls read stay in the second-level cache.
+	quantWork = 1024
+	// strideRows is the largest number of rows whose sums a kernel adds up in the matrix of results. The
+	// rows of that are often a multiple of 1 KiB apart, and the first-level cache can't hold many lines
+	// at such addresses. The sums of more rows are added up in a tile.
+	strideRows = 4
+)
 
-// quantTile holds the kernels of one shape, one for each kind of blocks: rows of activations by
-// part of a panel's columns. A kernel is called once for each first column in columns.
-type quantTile struct {
-	rows    int
-	columns []int
-	byKind  [len(quantKinds)]quantKernel
-}
-
-// quantBlocks is the largest number of blocks of a panel that a tile computes before the next rows
-// are multiplied by the same blocks; blockK is the same limit for float weights. Eight blocks with
-// weights of one byte take about 8·(2+32)·64 B = 17 KiB, which stay in the first-level cache.
-const quantBlocks = 8
-
-// expandedBytes is the size of a block's weights as bytes.
-const expandedBytes = quantBlock * vectorCols
-
-// quantPanelProduct computes productTile for quantised weights; x is [row][k/32] records. If
-// several rows read weights with high bits, these are expanded to bytes in w once for all rows.
+// quantPanelProduct computes productTile for quantised weights; x is [row][recordStride(k)] bytes.
 func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
-	p, total := &m.quant[panel], m.k/quantBlock
-	row := total * recordBytes
+	p, row, rows := &m.quant[panel], recordStride(m.k), hi-lo
+	x = x[lo*row : hi*row]
 	if k.quant == nil {
-		p.product(out, stride, x[lo*row:hi*row], hi-lo)
+		p.product(out, stride, x, rows)
 		return
 	}
-	block, kind, size := quantBlocks, p.format.kind, p.format.blockBytes()
-	weightStep, expand := size, p.format.high > 0 && hi-lo > 1
-	if expand {
-		kind, weightStep = p.format.expanded, expandedBytes
-	}
-	if hi-lo <= 1 {
-		block = total
-	}
-	for at := 0; at < total; at += block {
-		n, first, t := min(block, total-at), 0, 0
-		if at == 0 {
-			first = 1
+	if stride != vectorCols && rows > strideRows {
+		tile := w.tile[:rows*vectorCols]
+		k.quantProduct(tile, vectorCols, x, p, rows, m.k/quantBlock)
+		for r := range rows {
+			copy(out[r*stride:][:vectorCols], tile[r*vectorCols:])
 		}
-		if expand {
-			_, weights, _ := p.at(at, 0, k.quant.biased)
-			k.quant.expand[p.format.high-1](&w.weights[0], weights, size, n)
-		}
-		for r := lo; r < hi; r += k.quant.tiles[t].rows {
-			for k.quant.tiles[t].rows > hi-r {
-				t++
-			}
-			tile := &k.quant.tiles[t]
-			for _, c := range tile.columns {
-				head, weights, more := p.at(at, c, k.quant.biased)
-				if expand {
-					weights = &w.weights[4*c]
-				}
-				_ = out[(r-lo+tile.rows-1)*stride+vectorCols-1]
-				tile.byKind[kind](&out[(r-lo)*stride+c], 4*stride, &x[r*row+at*recordBytes], row, head, weights, more, size, weightStep, n, first)
-			}
+		return
+	}
+	k.quantProduct(out, stride, x, p, rows, m.k/quantBlock)
+}
+
+// quantProduct multiplies rows of records x by all blocks of a panel.
+func (k *kernels) quantProduct(out []float32, stride int, x []byte, p *quantPanel, rows, blocks int) {
+	row, kernel := len(x)/rows, k.quant.byKind[p.format.kind]
+	_ = out[(rows-1)*stride+vectorCols-1]
+	part := quantWork / min(rows, quantRows) / superBlocks * superBlocks
+	for at, first := 0, 1; at < blocks; at, first = at+part, 0 {
+		n := min(part, blocks-at)
+		panel, more := p.at(at, k.quant.biased)
+		for r := 0; r < rows; r += quantRows {
+			kernel(&out[r*stride], 4*stride, &x[r*row+at*recordBytes], row, panel, more, min(quantRows, rows-r), n, first)
 		}
 	}
 }
 
-// at returns the pointers that a kernel needs to start at column c of the given block: to the
-// scales, to the weights, and to the table of nibbles or the f16 shared with other blocks. biased
-// selects the table whose values are stored plus 128.
-func (p *quantPanel) at(block, c int, biased bool) (head, weights, more *byte) {
+// at returns the pointers that a kernel needs to start at the given block, a multiple of superBlocks: to
+// the block, and to the table of nibbles or the f16 shared with other blocks. biased selects the table
+// whose values are stored plus 128.
+func (p *quantPanel) at(block int, biased bool) (data, more *byte) {
 	f := p.format
-	data := p.data[block*f.blockBytes() : (block+1)*f.blockBytes()]
-	head, weights = &data[c*f.scaleBytes()], &data[f.headBytes()+4*c]
+	data = &p.data[block*f.blockBytes()]
 	switch {
 	case f.scales == factors:
-		more = &p.supers[block/superBlocks*f.superBytes()+2*c]
+		return data, &p.supers[block/superBlocks*f.superBytes()]
 	case biased:
-		more = &f.biased[0]
-	default:
-		more = (*byte)(unsafe.Pointer(&f.values[0]))
+		return data, &f.biased[0]
 	}
-	return head, weights, more
+	return data, (*byte)(unsafe.Pointer(&f.values[0]))
 }
 
 // A quantised row of activations is a sequence of records, one for each block of 32. Offset
@@ -118,6 +96,13 @@ const (
 	recordSum   = 40
 	recordHalf  = 44
 )
+
+// recordStride returns the distance in bytes between rows of records over k: an odd number of cache lines.
+// All rows' records of one block then lie in different sets of a cache, for each k.
+func recordStride(k int) int {
+	const line = 64
+	return (k/quantBlock*recordBytes+line-1)/line*line | line
+}
 
 // leastScale is the smallest d that is stored. A block with a smaller one becomes zero: what it
 // adds to a sum is too small to matter, and 1/d must stay finite.

@@ -109,7 +109,6 @@ type scratch struct {
 	inverse []float32 // by token and query head of a group: 1/sum of its weights
 	norm    []float32 // one activation row of the widest kind
 	tile    []float32 // a span of rows by a panel
-	weights []byte    // quantBlocks blocks of a panel, expanded to bytes
 	counts  engine.StepStats
 	_       [64]byte // keeps workers' counters on different cache lines
 }
@@ -167,9 +166,6 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 		}
 		s.scratch[i].norm = make([]float32, widest)
 		s.scratch[i].tile = make([]float32, spanRows*vectorCols)
-		if some {
-			s.scratch[i].weights = make([]byte, quantBlocks*expandedBytes)
-		}
 	}
 	s.crew = newWorkers(cfg.Threads, spins, s.unit)
 	return s, nil

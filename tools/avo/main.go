@@ -114,11 +114,7 @@ func targetNames() []string {
 // products generates the products with quantised weights.
 func (t *target) products() {
 	for _, kind := range quantKinds {
-		for _, shape := range t.quantTiles() {
-			if kind.high == 0 || shape.rows == 1 { // several rows read expanded weights
-				t.quant(shape, kind)
-			}
-		}
+		t.quant(kind)
 	}
 }
 
@@ -132,8 +128,6 @@ func (t *target) engine() {
 	if !t.wide() { // the AVX-512 path without VNNI uses the products of AVX2
 		t.products()
 	}
-	t.expand(1)
-	t.expand(2)
 	t.scores()
 	t.softmax()
 	t.values()

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"math/bits"
 
 	. "github.com/mmcloughlin/avo/build"
@@ -20,12 +19,9 @@ const (
 	recordHalf = 44
 )
 
-// aheadWeights is how many bytes ahead a single row prefetches its weights: 4 to 7 blocks.
-const aheadWeights = 8192
-
-// partBlocks is the number of blocks that a tile of several rows computes in one call, a power of two:
-// quantBlocks of engine/cpu.
-const partBlocks = 8
+// quantAhead is how many bytes ahead a panel is prefetched: 2 to 4 blocks. More is slower: the lines of
+// the first-level cache are replaced before they are read.
+const quantAhead = 4096
 
 // quantKind is one layout of blocks.
 type quantKind struct {
@@ -38,9 +34,6 @@ type quantKind struct {
 	subs    int
 	most    int // largest magnitude of a weight as AVX2 multiplies it
 }
-
-// expanded reports whether the weights are those that expand writes, which are in the first-level cache.
-func (k *quantKind) expanded() bool { return k.weights == asBytes && k.most < 128 }
 
 // packing is the storage of weights: bytes, nibbles that are integers themselves or their lower bits,
 // or nibbles that are indices into a table.
@@ -69,153 +62,134 @@ var quantKinds = []quantKind{
 	{"n4h", asNibbles, 0, 8, halves, false, 1, 15}, {"n4hm", asNibbles, 0, 0, halves, true, 1, 15}, {"n4km", asNibbles, 0, 0, factors, true, 1, 15},
 	{"t4h", byTable, 0, 0, halves, false, 1, 127}, {"t4w", byTable, 0, 0, floats, false, 1, 12},
 	{"b8h", asBytes, 0, 128, halves, false, 1, 128},
-	{"b5h", asBytes, 0, 16, halves, false, 1, 31}, {"b5hm", asBytes, 0, 0, halves, true, 1, 31}, {"b5km", asBytes, 0, 0, factors, true, 1, 31}, {"b6k2", asBytes, 0, 32, factors, false, 2, 63},
-	{"n5h", asNibbles, 1, 16, halves, false, 1, 31}, {"n5hm", asNibbles, 1, 0, halves, true, 1, 31}, {"n5km", asNibbles, 1, 0, factors, true, 1, 31}, {"n6k2", asNibbles, 2, 32, factors, false, 2, 63},
+	{"n5h", asNibbles, 1, 16, halves, false, 1, 31}, {"n5hm", asNibbles, 1, 0, halves, true, 1, 31}, {"n5km", asNibbles, 1, 0, factors, true, 1, 31},
+	{"n6k2", asNibbles, 2, 32, factors, false, 2, 63},
 }
-
-// quantTiles returns the shapes of tiles, most rows first. With 32 registers, accumulators of the chain
-// fit beside the integer sums. With 16, tiles of eight vectors keep the accumulators in memory: a block
-// loads and stores each of them once and adds to the integer sums eight times. A single row takes all
-// columns of a panel at once, because it reads the weights from memory, in their order.
-func (t *target) quantTiles() []tile {
-	if t.wide() {
-		return []tile{{4, 2}, {1, 4}}
-	}
-	return []tile{{4, 2}, {2, 2}, {1, 8}}
-}
-
-// quant is the state of one kernel's body.
-type quant struct {
-	*target
-	kind          quantKind
-	rows, vectors int
-
-	x, x3, xStride     reg.Register
-	out, out3, oStride reg.Register
-	head, weights      reg.Register
-	ahead              reg.Register     // bytes from a block to that of the next part of the panel; nil for a single row
-	super, left        reg.Register     // pointer to the f16 of factors, and how many blocks still share them
-	acc                []reg.VecVirtual // [row][vector] of the chain; nil if they are in memory, at out
-	sums               []reg.VecVirtual // [row][vector] of integers
-	halfway            Mem              // room for sums, if they are widened several times in a sub-block
-	mask, table        reg.VecVirtual
-	bias, ones         Op // of AVX2
-
-	fetched  int // cache lines of the block that a single row has prefetched
-	highMask reg.VecVirtual
-	planes   map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
-}
-
-func (t *target) quant(shape tile, kind quantKind) {
-	q := &quant{target: t, kind: kind, rows: shape.rows, vectors: shape.vectors}
-	t.text(fmt.Sprintf("quant%dx%d%s", q.rows, q.vectors*t.lanes, kind.name),
-		"(out *float32, outStride int, x *byte, xStride int, head, weights, more *byte, headStep, weightStep, blocks, first int)",
-		fmt.Sprintf("adds %d rows of records by %d columns of a panel to out, or starts it if first is not 0; strides are in bytes. head and weights are those of the first block and column; more is the table of nibbles, or what 8 blocks multiply their scales by.", q.rows, q.vectors*t.lanes))
-	q.x, q.head, q.weights = Load(Param("x"), GP64()), Load(Param("head"), GP64()), Load(Param("weights"), GP64())
-	blocks := Load(Param("blocks"), GP64())
-	q.out = Load(Param("out"), GP64())
-	q.xStride, q.x3 = t.thirdRow(q.rows, q.x, "xStride")
-	q.oStride, q.out3 = t.thirdRow(q.rows, q.out, "outStride")
-	if q.rows > 1 {
-		q.ahead = Load(Param("headStep"), GP64())
-		SHLQ(U8(bits.Len(partBlocks)-1), q.ahead)
-	}
-	q.sums = t.vectors(q.rows * q.vectors)
-	if !t.vnni && q.period() < 8/kind.subs && q.period() > 1 {
-		q.halfway = AllocLocal(len(q.sums) * t.bytes())
-	}
-	q.constants()
-	if t.wide() || len(q.sums) < 8 {
-		q.acc = t.vectors(q.rows * q.vectors)
-		t.start(q.acc, "block", func() { q.each(func(i int, at Mem) { VMOVUPS(at, q.acc[i]) }) })
-	} else {
-		first, zero := Load(Param("first"), GP64()), t.vector()
-		TESTQ(first, first)
-		JZ(LabelRef("block"))
-		t.zero(zero)
-		q.each(func(_ int, at Mem) { VMOVUPS(zero, at) })
-	}
-	loop("block", blocks, 1, func() {
-		q.block()
-		ADDQ(t.param("headStep"), q.head)
-		ADDQ(t.param("weightStep"), q.weights)
-		if kind.scales == factors {
-			DECQ(q.left)
-			JNZ(LabelRef("sameSuper"))
-			ADDQ(I32(q.superBytes()), q.super)
-			MOVQ(I32(superBlocks), q.left)
-			Label("sameSuper")
-		}
-		ADDQ(I32(recordSize), q.x)
-		if q.rows > 3 {
-			ADDQ(I32(recordSize), q.x3)
-		}
-	})
-	if q.acc != nil {
-		q.each(func(i int, at Mem) { VMOVUPS(q.acc[i], at) })
-	}
-	end()
-}
-
-// each calls do with the index and the address in out of each vector of the tile.
-func (q *quant) each(do func(i int, at Mem)) {
-	for r := range q.rows {
-		for v := range q.vectors {
-			do(r*q.vectors+v, q.result(r, v))
-		}
-	}
-}
-
-// result returns the address in out of vector v of row r.
-func (q *quant) result(r, v int) Mem { return row(q.out, q.out3, q.oStride, r, v*q.bytes()) }
 
 // superBytes returns the size of the f16 of 8 blocks: those of scales and, if there are any, of minima.
-func (q *quant) superBytes() int {
-	if q.kind.mins {
+func (k *quantKind) superBytes() int {
+	if k.mins {
 		return 2 * 2 * panelCols
 	}
 	return 2 * panelCols
 }
 
-// constants generates the loads of constants: the mask of a nibble, the table of nibbles, and for AVX2
-// the offset that makes bytes signed, and ones to add pairs.
-func (q *quant) constants() {
+// scaleBytes returns the size of a scale or a minimum.
+func (k *quantKind) scaleBytes() int { return []int{halves: 2, floats: 4, factors: 1}[k.scales] }
+
+// heads returns the number of scales and minima of a column of a block.
+func (k *quantKind) heads() int {
+	if k.mins {
+		return k.subs + 1
+	}
+	return k.subs
+}
+
+// weightBytes returns the size of a block's weights in a panel.
+func (k *quantKind) weightBytes() int {
+	if k.weights == asBytes {
+		return 8 * 4 * panelCols
+	}
+	return (4 + k.high) * 4 * panelCols
+}
+
+// quant is the state of one kernel's body. The kernel takes the columns of a block in groups of as many
+// vectors as leave their unpacked weights in registers, and multiplies all rows by a group before it
+// goes on to the next. So unpacking costs the same for any number of rows. Each row adds to its sums in
+// memory, in the first-level cache.
+type quant struct {
+	*target
+	kind    quantKind
+	vectors int // of a group
+
+	x, xStride    reg.Register // the records of the block
+	out, oStride  reg.Register // the first row's sums of the group
+	head, weights reg.Register // scales and weights of the group
+	ahead         reg.Register // next address to prefetch
+	super, left   reg.Register // pointer to the f16 of factors, and how many blocks still share them
+	rowX, rowOut  reg.Register // record and sums of the row in progress
+
+	w      [8][]reg.VecVirtual       // [quad][vector] weights of the group, or their magnitudes if they are signed
+	signs  Mem                       // signed weights, [quad]
+	scales [][]reg.VecVirtual        // [sub-block, then minima][vector]
+	table  reg.VecVirtual            // of nibbles
+	planes map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
+}
+
+// quant generates the product of any number of rows and a panel.
+func (t *target) quant(kind quantKind) {
+	q := &quant{target: t, kind: kind, vectors: 1}
+	if t.wide() { // 16 of 32 registers hold weights, instead of 8 of 16
+		q.vectors = 2
+	}
+	t.text("quant"+kind.name, "(out *float32, outStride int, x *byte, xStride int, panel, more *byte, rows, blocks, first int)",
+		"adds the product of rows of records and blocks of a panel to out, or starts out if first is not 0; strides are in bytes. more is the table of nibbles, or what 8 blocks multiply their scales by.")
+	q.start()
+	width := q.vectors * t.bytes() // of a group's sums, and of its part of a quad
+	groups, size := 4*panelCols/width, kind.heads()*panelCols*kind.scaleBytes()+kind.weightBytes()
+	Label("block")
+	left := GP64()
+	MOVQ(I32(groups), left)
+	loop("group", left, 1, func() {
+		q.unpack(size / groups)
+		rows := GP64()
+		MOVQ(t.param("rows"), rows)
+		MOVQ(q.x, q.rowX)
+		MOVQ(q.out, q.rowOut)
+		loop("row", rows, 1, func() {
+			q.row()
+			ADDQ(q.xStride, q.rowX)
+			ADDQ(q.oStride, q.rowOut)
+		})
+		advance(width, q.out, q.weights)
+		advance(width/4*kind.scaleBytes(), q.head)
+		if kind.scales == factors {
+			advance(width/2, q.super)
+		}
+	})
+	ADDQ(I32(size-4*panelCols), q.weights)
+	ADDQ(I32(size-panelCols*kind.scaleBytes()), q.head)
+	SUBQ(I32(4*panelCols), q.out)
+	ADDQ(I32(recordSize), q.x)
+	if kind.scales == factors {
+		SUBQ(I32(2*panelCols), q.super)
+		DECQ(q.left)
+		JNZ(LabelRef("sameSuper"))
+		ADDQ(I32(kind.superBytes()), q.super)
+		MOVQ(I32(superBlocks), q.left)
+		Label("sameSuper")
+	}
+	DECQ(t.param("blocks"))
+	JNZ(LabelRef("block"))
+	end()
+}
+
+// start generates the loads of parameters and, if parameter first is set, zeros in all sums.
+func (q *quant) start() {
+	q.out, q.oStride = Load(Param("out"), GP64()), Load(Param("outStride"), GP64())
+	q.x, q.xStride = Load(Param("x"), GP64()), Load(Param("xStride"), GP64())
+	q.head = Load(Param("panel"), GP64())
+	q.weights, q.ahead, q.rowX, q.rowOut = GP64(), GP64(), GP64(), GP64()
+	LEAQ(Mem{Base: q.head, Disp: q.kind.heads() * panelCols * q.kind.scaleBytes()}, q.weights)
+	LEAQ(Mem{Base: q.head, Disp: quantAhead}, q.ahead)
 	if q.kind.scales == factors {
 		q.super, q.left = Load(Param("more"), GP64()), GP64()
 		MOVQ(I32(superBlocks), q.left)
 	}
-	q.masks()
-	if q.kind.weights == byTable {
-		q.table = q.vector()
-		at := Load(Param("more"), GP64())
-		if q.target.wide() {
-			VBROADCASTI32X4(Mem{Base: at}, q.table)
-		} else {
-			VBROADCASTI128(Mem{Base: at}, q.table)
+	if q.signed() {
+		q.signs = AllocLocal(8 * q.bytes())
+	}
+	first, rows, zero := Load(Param("first"), GP64()), Load(Param("rows"), GP64()), q.vector()
+	TESTQ(first, first)
+	JZ(LabelRef("block"))
+	q.zero(zero)
+	MOVQ(q.out, q.rowOut)
+	loop("clear", rows, 1, func() {
+		for at := 0; at < 4*panelCols; at += q.bytes() {
+			VMOVUPS(zero, Mem{Base: q.rowOut, Disp: at})
 		}
-	}
-	if !q.vnni {
-		q.ones, q.bias = q.constant("int16 ones"), q.constant("byte signs")
-		if q.rows < 4 && q.kind.high == 0 { // there are registers left
-			q.ones = q.loaded(q.ones)
-			if q.signed() && q.kind.weights == asBytes {
-				q.bias = q.loaded(q.bias)
-			}
-		}
-	}
-}
-
-// masks generates the loads of the masks of a nibble and of the bits above it.
-func (q *quant) masks() {
-	if q.kind.weights == asBytes {
-		return
-	}
-	q.mask = q.vector()
-	VMOVUPS(q.constant("nibbles"), q.mask)
-	if q.kind.high > 0 {
-		q.highMask, q.planes = q.vector(), map[[2]int]reg.VecVirtual{}
-		VMOVUPS(q.constant(fmt.Sprintf("%d high", q.kind.high)), q.highMask)
-	}
+		ADDQ(q.oStride, q.rowOut)
+	})
 }
 
 // signed reports whether weights are multiplied as signed bytes.
@@ -239,35 +213,60 @@ func (q *quant) added() int {
 // multiplies and adds two pairs, each sum at most 2·most·127.
 func (q *quant) period() int { return min((1<<15-1)/(2*q.kind.most*127), 8/q.kind.subs) }
 
-// block generates one block: for each sub-block the integer sums and a step of the chain, the last one
-// with the step of the minima.
-func (q *quant) block() {
-	q.fetched = 0
+// row generates the products of one row and the group: the integer sums of each sub-block and their steps
+// of the chain, then the step of the minima.
+func (q *quant) row() {
+	var sums [][]reg.VecVirtual // [sub-block][vector]
 	quads := 8 / q.kind.subs
 	for s := range q.kind.subs {
 		if q.vnni {
-			q.start(s)
+			sums = append(sums, q.dots(s*quads, quads, q.offset(s)))
+		} else {
+			sums = append(sums, []reg.VecVirtual{q.pairs(s*quads, quads, q.offset(s))})
 		}
-		group := q.vectors                                          // whose weights are unpacked together, to load activations once for all
-		if q.rows == 1 || q.signed() && q.kind.weights == byTable { // too few registers
-			group = 1
+	}
+	for v := range q.vectors {
+		at := Mem{Base: q.rowOut, Disp: v * q.bytes()}
+		last := Op(at)
+		for s := range sums {
+			sum, d := sums[s][v], q.scaled(recordD, q.scales[s][v])
+			VCVTDQ2PS(sum, sum)
+			VFMADD213PS(last, d, sum)
+			last = sum
 		}
-		for j := s * quads; j < (s+1)*quads; j += 2 {
-			for v := 0; v < q.vectors; v += group {
-				q.pair(j, v, group, func(w []reg.VecVirtual, j int) { q.multiply(w, j, v) })
-				q.fetch(j, v)
-			}
+		sum := sums[q.kind.subs-1][v]
+		if q.kind.mins {
+			q.addScaled(recordMin, q.scales[q.kind.subs][v], sum)
 		}
-		if !q.vnni {
-			q.correct(s)
-		}
-		q.step(s)
+		VMOVUPS(sum, at)
 	}
 }
 
-// offset loads -offset·Σ q of sub-block s of row r, with the sign that negative gives, or returns nil
-// if weights have no offset.
-func (q *quant) offset(s, r int) reg.VecVirtual {
+// scaled generates the product of v and the f32 at an offset in the row's record.
+func (q *quant) scaled(at int, v reg.VecVirtual) reg.VecVirtual {
+	d := q.vector()
+	if q.target.wide() {
+		VMULPS_BCST(Mem{Base: q.rowX, Disp: at}, v, d)
+		return d
+	}
+	VBROADCASTSS(Mem{Base: q.rowX, Disp: at}, d)
+	VMULPS(v, d, d)
+	return d
+}
+
+// addScaled generates the addition of the same product to sum, without a rounding between.
+func (q *quant) addScaled(at int, v, sum reg.VecVirtual) {
+	if q.target.wide() {
+		VFMADD231PS_BCST(Mem{Base: q.rowX, Disp: at}, v, sum)
+		return
+	}
+	d := q.vector()
+	VBROADCASTSS(Mem{Base: q.rowX, Disp: at}, d)
+	VFMADD231PS(d, v, sum)
+}
+
+// offset loads offset·Σ q of sub-block s of the row, or returns nil if weights have no offset.
+func (q *quant) offset(s int) reg.VecVirtual {
 	shift := q.added()
 	if shift < 0 {
 		return nil
@@ -276,124 +275,120 @@ func (q *quant) offset(s, r int) reg.VecVirtual {
 	if q.kind.subs == 2 && s == 0 {
 		at = recordHalf
 	}
-	VPBROADCASTD(row(q.x, q.x3, q.xStride, r, at), added)
+	VPBROADCASTD(Mem{Base: q.rowX, Disp: at}, added)
 	if q.kind.subs == 2 && s == 1 {
 		half := q.vector()
-		VPBROADCASTD(row(q.x, q.x3, q.xStride, r, recordHalf), half)
+		VPBROADCASTD(Mem{Base: q.rowX, Disp: recordHalf}, half)
 		VPSUBD(half, added, added)
 	}
 	VPSLLD(U8(shift), added, added)
 	return added
 }
 
-// start sets the sums of sub-block s to zero. If the weights are stored with an offset, it sets
-// them instead to -offset·Σ q, which cancels what the offset adds to the products.
-func (q *quant) start(s int) {
-	for r := range q.rows {
-		sums := q.sums[r*q.vectors : (r+1)*q.vectors]
-		for _, v := range sums {
-			q.zero(v)
-		}
-		if added := q.offset(s, r); added != nil {
-			for _, v := range sums {
-				VPSUBD(added, v, v)
+// dots generates the sums of n quads from j on by VNNI. They start at -offset, which cancels what the
+// offset of the weights adds. An instruction waits five cycles for the one before it in its chain, and
+// the processor holds only so many that wait. So eight quads are two chains of four.
+func (q *quant) dots(j, n int, offset reg.VecVirtual) []reg.VecVirtual {
+	chains := make([][]reg.VecVirtual, n/4)
+	for i := range chains {
+		chains[i] = q.target.vectors(q.vectors)
+		for _, sum := range chains[i] {
+			q.zero(sum)
+			if i == 0 && offset != nil {
+				VPSUBD(offset, sum, sum)
 			}
 		}
 	}
+	for i := range n {
+		a := q.activations(j + i)
+		for v, sum := range chains[i%len(chains)] {
+			VPDPBUSD(a, q.w[j+i][v], sum)
+		}
+	}
+	for _, more := range chains[1:] {
+		for v, sum := range chains[0] {
+			VPADDD(more[v], sum, sum)
+		}
+	}
+	return chains[0]
 }
 
-// correct subtracts offset·Σ q from the sums of sub-block s, if the weights are stored with an offset.
-func (q *quant) correct(s int) {
-	for r := range q.rows {
-		if added := q.offset(s, r); added != nil {
-			for _, v := range q.sums[r*q.vectors : (r+1)*q.vectors] {
-				VPSUBD(added, v, v)
-			}
-		}
-	}
+// activations loads quad j of the row.
+func (q *quant) activations(j int) reg.VecVirtual {
+	a := q.vector()
+	VPBROADCASTD(Mem{Base: q.rowX, Disp: 4 * j}, a)
+	return a
 }
 
-// multiply adds the products of weights w, of vectors v and up, and the activations of quad j.
-func (q *quant) multiply(w []reg.VecVirtual, j, v int) {
-	size := w
-	if q.signed() {
-		size = q.target.vectors(len(w))
-		for i := range w {
-			VPABSB(w[i], size[i])
-		}
-	}
-	for r := range q.rows {
-		at := row(q.x, q.x3, q.xStride, r, 4*j)
-		if q.target.wide() {
-			for i := range w {
-				VPDPBUSD_BCST(at, w[i], q.sums[r*q.vectors+v+i])
+// pairs generates the sum of n quads from j on, less offset, by the instructions of AVX2. One adds pairs
+// of products in 16 bits and needs one unsigned factor, so the sign of a signed weight is moved to the
+// activation. The sums of a period of quads fit into 16 bits. They are then widened to 32 bits.
+func (q *quant) pairs(j, n int, offset reg.VecVirtual) reg.VecVirtual {
+	var sum reg.VecVirtual
+	ones := q.constant("int16 ones")
+	for i := 0; i < n; i += q.period() {
+		var chains []reg.VecVirtual // two shorten the wait
+		for at := range q.period() {
+			products := q.activations(j + i + at)
+			if q.signed() {
+				VPSIGNB(q.signs.Offset((j+i+at)*q.bytes()), products, products)
 			}
-			continue
-		}
-		a := q.vector()
-		VPBROADCASTD(at, a)
-		for i := range w {
-			sum := q.sums[r*q.vectors+v+i]
-			if q.vnni {
-				VPDPBUSD(a, w[i], sum)
+			VPMADDUBSW(products, q.w[j+i+at][0], products)
+			if at < 2 {
+				chains = append(chains, products)
 				continue
 			}
-			signed := a
-			if q.signed() {
-				signed = q.vector()
-				VPSIGNB(w[i], a, signed)
-			}
-			q.addPairs(signed, size[i], r*q.vectors+v+i, j)
+			VPADDW(products, chains[at%2], chains[at%2])
+		}
+		part := chains[0]
+		if len(chains) > 1 {
+			VPADDW(chains[1], part, part)
+		}
+		VPMADDWD(ones, part, part)
+		if sum == nil {
+			sum = part
+			continue
+		}
+		VPADDD(part, sum, sum)
+	}
+	if offset != nil {
+		VPSUBD(offset, sum, sum)
+	}
+	return sum
+}
+
+// unpack generates the unpacking of the group's weights and scales to registers, and the prefetches of as
+// many bytes as the group takes of a block. The prefetches go through the panel in the order of
+// addresses, whatever the order of use: the processor's own prefetcher follows only such a sequence, and
+// stops at the end of each page of 4 KiB.
+func (q *quant) unpack(size int) {
+	if q.kind.weights == byTable {
+		q.loadTable()
+	}
+	q.planes = map[[2]int]reg.VecVirtual{}
+	lines, fetched := (size+cacheLine-1)/cacheLine, 0
+	for j := 0; j < 8; j += 2 {
+		q.pair(j)
+		for ; fetched*8 < lines*(j+2); fetched++ {
+			PREFETCHT0(Mem{Base: q.ahead, Disp: cacheLine * fetched})
+		}
+	}
+	ADDQ(I32(size), q.ahead)
+	q.scales = make([][]reg.VecVirtual, q.kind.heads())
+	for i := range q.scales {
+		for v := range q.vectors {
+			q.scales[i] = append(q.scales[i], q.scale(i, v))
 		}
 	}
 }
 
-// addPairs adds the products of bytes to sum i by the instructions of AVX2. One adds pairs of products
-// in 16 bits and needs one unsigned factor, so the sign of a signed weight has been moved to the
-// activation. The sums of a period of quads fit into 16 bits. They are then widened to 32 bits.
-func (q *quant) addPairs(a, size reg.VecVirtual, i, j int) {
-	quads, period, sum := 8/q.kind.subs, q.period(), q.sums[i]
-	at := j % quads
-	products := sum
-	if at%period > 0 || period == 1 && at > 0 {
-		products = q.vector()
-	}
-	VPMADDUBSW(a, size, products)
-	switch {
-	case period == 1:
-		VPMADDWD(q.ones, products, products)
-		if at > 0 {
-			VPADDD(products, sum, sum)
-		}
-		return
-	case at%period > 0:
-		VPADDW(products, sum, sum)
-	}
-	if at%period < period-1 {
-		return
-	}
-	VPMADDWD(q.ones, sum, sum)
-	if period == quads {
-		return
-	}
-	room := q.halfway.Offset(i * q.bytes())
-	if at >= period {
-		VPADDD(room, sum, sum)
-	}
-	if at < quads-1 {
-		VMOVDQU(sum, room)
-	}
-}
+// cacheLine is the size of a cache line in bytes.
+const cacheLine = 64
 
 // scale generates the load of scale i of vector v, or for i = subs of its minima, and returns the
 // register.
 func (q *quant) scale(i, v int) reg.VecVirtual {
-	dst, size := q.vector(), []int{halves: 2, floats: 4, factors: 1}[q.kind.scales]
-	at := Mem{Base: q.head, Disp: size * (i*panelCols + v*q.lanes)}
-	if q.rows == 1 && v*q.lanes*size%cacheLine == 0 {
-		PREFETCHT0(at.Offset(aheadWeights))
-	}
-	q.fetchNext(at, v*q.lanes*size)
+	dst, at := q.vector(), Mem{Base: q.head, Disp: q.kind.scaleBytes() * (i*panelCols + v*q.lanes)}
 	switch q.kind.scales {
 	case floats:
 		VMOVUPS(at, dst)
@@ -414,37 +409,4 @@ func (q *quant) scale(i, v int) reg.VecVirtual {
 		VMULPS(d, dst, dst)
 	}
 	return dst
-}
-
-// step generates a step of the chain: it adds the scaled sums of sub-block s and, after the last one,
-// the minima.
-func (q *quant) step(s int) {
-	for v := range q.vectors {
-		scale := q.scale(s, v)
-		var min reg.VecVirtual
-		if q.kind.mins {
-			min = q.scale(q.kind.subs, v)
-		}
-		for r := range q.rows {
-			sum, d := q.sums[r*q.vectors+v], q.vector()
-			VBROADCASTSS(row(q.x, q.x3, q.xStride, r, recordD), d)
-			VMULPS(scale, d, d)
-			VCVTDQ2PS(sum, sum)
-			acc := sum
-			if q.acc != nil {
-				acc = q.acc[r*q.vectors+v]
-				VFMADD231PS(d, sum, acc)
-			} else {
-				VFMADD213PS(q.result(r, v), d, acc)
-			}
-			if q.kind.mins {
-				low := q.vector()
-				VBROADCASTSS(row(q.x, q.x3, q.xStride, r, recordMin), low)
-				VFMADD231PS(min, low, acc)
-			}
-			if q.acc == nil {
-				VMOVUPS(acc, q.result(r, v))
-			}
-		}
-	}
 }
