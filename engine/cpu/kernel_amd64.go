@@ -29,7 +29,9 @@ func kernelsAVX2(isa ISA, quant *quantKernels) *kernels {
 		isa: isa, quant: quant,
 		tiles: []tile{
 			{rows: 6, columns: quarters, f32: gemm6x16f32AVX2, bf16: gemm6x16bf16AVX2, f16: gemm6x16f16AVX2},
+			{rows: 5, columns: quarters, f32: gemm5x16f32AVX2, bf16: gemm5x16bf16AVX2, f16: gemm5x16f16AVX2},
 			{rows: 4, columns: quarters, f32: gemm4x16f32AVX2, bf16: gemm4x16bf16AVX2, f16: gemm4x16f16AVX2},
+			{rows: 3, columns: []int{0, 32}, f32: gemm3x32f32AVX2, bf16: gemm3x32bf16AVX2, f16: gemm3x32f16AVX2},
 			{rows: 2, columns: []int{0, 32}, f32: gemm2x32f32AVX2, bf16: gemm2x32bf16AVX2, f16: gemm2x32f16AVX2},
 			{rows: 1, columns: []int{0}, f32: gemm1x64f32AVX2, bf16: gemm1x64bf16AVX2, f16: gemm1x64f16AVX2},
 		},
@@ -45,7 +47,9 @@ func kernelsAVX512(isa ISA, quant *quantKernels) *kernels {
 		isa: isa, quant: quant,
 		tiles: []tile{
 			{rows: 6, columns: whole, f32: gemm6x64f32AVX512, bf16: gemm6x64bf16AVX512, f16: gemm6x64f16AVX512},
+			{rows: 5, columns: whole, f32: gemm5x64f32AVX512, bf16: gemm5x64bf16AVX512, f16: gemm5x64f16AVX512},
 			{rows: 4, columns: whole, f32: gemm4x64f32AVX512, bf16: gemm4x64bf16AVX512, f16: gemm4x64f16AVX512},
+			{rows: 3, columns: whole, f32: gemm3x64f32AVX512, bf16: gemm3x64bf16AVX512, f16: gemm3x64f16AVX512},
 			{rows: 2, columns: whole, f32: gemm2x64f32AVX512, bf16: gemm2x64bf16AVX512, f16: gemm2x64f16AVX512},
 			{rows: 1, columns: whole, f32: gemm1x64f32AVX512, bf16: gemm1x64bf16AVX512, f16: gemm1x64f16AVX512},
 		},

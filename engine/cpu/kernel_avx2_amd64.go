@@ -7,10 +7,20 @@ package cpu
 //go:noescape
 func gemm6x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x16f32AVX2 adds 5 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x16f32AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x16f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x32f32AVX2 adds 3 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x32f32AVX2(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x32f32AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
@@ -27,10 +37,20 @@ func gemm1x64f32AVX2(out *float32, outStride int, a *float32, aStride int, w *fl
 //go:noescape
 func gemm6x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x16bf16AVX2 adds 5 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x16bf16AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x16bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x32bf16AVX2 adds 3 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x32bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x32bf16AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
@@ -47,10 +67,20 @@ func gemm1x64bf16AVX2(out *float32, outStride int, a *float32, aStride int, w *u
 //go:noescape
 func gemm6x16f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x16f16AVX2 adds 5 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x16f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x16f16AVX2 adds 4 rows of a by 16 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x16f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x32f16AVX2 adds 3 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x32f16AVX2(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x32f16AVX2 adds 2 rows of a by 32 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //

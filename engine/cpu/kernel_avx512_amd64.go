@@ -7,10 +7,20 @@ package cpu
 //go:noescape
 func gemm6x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x64f32AVX512 adds 5 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x64f32AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x64f32AVX512 adds 3 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *float32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x64f32AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
@@ -27,10 +37,20 @@ func gemm1x64f32AVX512(out *float32, outStride int, a *float32, aStride int, w *
 //go:noescape
 func gemm6x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x64bf16AVX512 adds 5 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x64bf16AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x64bf16AVX512 adds 3 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x64bf16AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
@@ -47,10 +67,20 @@ func gemm1x64bf16AVX512(out *float32, outStride int, a *float32, aStride int, w 
 //go:noescape
 func gemm6x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
+// gemm5x64f16AVX512 adds 5 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm5x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
 // gemm4x64f16AVX512 adds 4 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //
 //go:noescape
 func gemm4x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
+
+// gemm3x64f16AVX512 adds 3 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
+//
+//go:noescape
+func gemm3x64f16AVX512(out *float32, outStride int, a *float32, aStride int, w *uint32, k int, first int, fetch int, fetchStep int)
 
 // gemm2x64f16AVX512 adds 2 rows of a by 64 columns of a panel to out, or starts it if first is not 0; strides are in bytes. For each 64 bytes of a row of weights it fetches fetchStep bytes, from w+fetch on.
 //

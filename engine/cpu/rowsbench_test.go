@@ -68,7 +68,11 @@ func newRowsBench(b *testing.B, ops *kernels, typ gguf.Type, k, n int) *rowsBenc
 	default:
 		tensor.DType = map[gguf.Type]kv.DType{gguf.F32: kv.F32, gguf.F16: kv.F16, gguf.BF16: kv.BF16}[typ]
 		tensor.Data = make([]byte, tensor.DType.Size(len(weights)))
-		encodeRow(tensor.DType, tensor.Data, weights)
+		if tensor.DType == kv.F32 {
+			copy(tensor.Data, unsafe.Slice((*byte)(unsafe.Pointer(&weights[0])), 4*len(weights)))
+		} else {
+			encodeRow(tensor.DType, tensor.Data, weights)
+		}
 	}
 	tensor.Data = slices.Repeat(tensor.Data, n/64)
 	p := packer{kernels: ops}

@@ -19,14 +19,14 @@ const (
 
 type tile struct{ rows, vectors int }
 
-// tiles returns the shapes of tiles. The largest fills the registers: 6x4 accumulators of 32, or 6x2
-// of 16, in addition to the weights and one broadcast activation. The smaller ones are for remaining
-// rows, and the one with a single row is also for decode steps.
+// tiles returns the shapes of tiles, one for each number of rows. The largest fills the registers: 6x4
+// accumulators of 32, or 6x2 of 16, in addition to the weights and one broadcast activation. Fewer than
+// eight accumulators wait for one another, so tiles of few rows are wider.
 func (t *target) tiles() []tile {
 	if t.wide() {
-		return []tile{{6, 4}, {4, 4}, {2, 4}, {1, 4}}
+		return []tile{{6, 4}, {5, 4}, {4, 4}, {3, 4}, {2, 4}, {1, 4}}
 	}
-	return []tile{{6, 2}, {4, 2}, {2, 4}, {1, 8}}
+	return []tile{{6, 2}, {5, 2}, {4, 2}, {3, 4}, {2, 4}, {1, 8}}
 }
 
 // pair returns the first columns of vectors 2q and 2q+1 of a tile.
@@ -84,22 +84,31 @@ func (t *target) gemm(rows, vectors int, kind string) {
 			ADDQ(I32(4), a)
 			return
 		}
-		weights := make([]Op, vectors)
-		for q := range vectors / 2 {
-			weights[2*q], weights[2*q+1] = t.weights(q, w, kind, mask)
-			if kind == "f32" {
-				weights[2*q], weights[2*q+1] = t.loaded(weights[2*q]), t.loaded(weights[2*q+1])
+		together := vectors // whose weights are in registers at the same time
+		if !t.wide() && rows*vectors+vectors+1 > 16 {
+			together = 2
+		}
+		for first := 0; first < vectors; first += together {
+			weights := make([]Op, 0, together)
+			for q := first / 2; q < (first+together)/2; q++ {
+				lower, upper := t.weights(q, w, kind, mask)
+				if kind == "f32" {
+					lower, upper = t.loaded(lower), t.loaded(upper)
+				}
+				weights = append(weights, lower, upper)
+			}
+			if first == 0 {
+				fetch(step)
+			}
+			for r := range rows {
+				x := t.vector()
+				VBROADCASTSS(row(a, a3, aStride, r, 0), x)
+				for v, weight := range weights {
+					VFMADD231PS(weight, x, acc[r*vectors+first+v])
+				}
 			}
 		}
-		fetch(step)
 		ADDQ(I32(step), w)
-		for r := range rows {
-			x := t.vector()
-			VBROADCASTSS(row(a, a3, aStride, r, 0), x)
-			for v := range vectors {
-				VFMADD231PS(weights[v], x, acc[r*vectors+v])
-			}
-		}
 		ADDQ(I32(4), a)
 		if rows > 3 {
 			ADDQ(I32(4), a3)
