@@ -94,6 +94,14 @@ func TestToolsOfOurOwn(t *testing.T) {
 	}
 }
 
+// TestToolsPromptLeavesResultsOut: a model that reads of the tags of results writes its calls between those, where no parser looks.
+func TestToolsPromptLeavesResultsOut(t *testing.T) {
+	got, err := open(t, plainChat).Render([]Message{say("user", "When?")}, Options{Tools: clock})
+	if err != nil || !strings.Contains(got, "<tool_call>") || strings.Contains(got, "tool_response") {
+		t.Errorf("%q, %v; want the tags of calls and not those of results", got, err)
+	}
+}
+
 // TestToolsPromptModes: a conversation is never rendered without its tools. A template that prints tools in
 // some conversations is asked each time.
 func TestToolsPromptModes(t *testing.T) {

@@ -6,7 +6,9 @@ import (
 	"strings"
 )
 
-// The form is that of Hermes models, which other models have learnt, too.
+// The form is that of Hermes models, which other models have learnt, too. The text says nothing of results: with a sentence that
+// they come between <tool_response> tags, Qwen2.5-Coder 1.5B wrote its calls between those. Of 25 first turns of tools/e2e/tasks 4 had
+// a call then, and 18 without the sentence.
 //
 // Source: NousResearch/Hermes-Function-Calling, README, "Prompt Format for Function Calling".
 const (
@@ -16,7 +18,7 @@ const (
 	toolsBefore                        = "# Tools\n\nThe functions below are yours to call. Between the tags is one of them on each line, described in JSON.\n"
 	toolsAfter                         = "\n\nTo call a function, write its name and its arguments between tags, exactly in this form:\n" +
 		callOpen + `"the name"` + callArguments + `{"a parameter": "its value"}` + callClose +
-		"\nSeveral calls are several such blocks. Each result comes back between <tool_response> tags. If no function helps, answer without a call."
+		"\nSeveral calls are several such blocks. If no function helps, answer without a call."
 )
 
 // instruct adds a description of the tools to the system message. If the template takes none, the texts of
