@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/kv"
 )
 
 // indexVariants returns configurations of all indexes, with one thread and several.
@@ -76,7 +77,7 @@ func TestIndexSumsByHand(t *testing.T) {
 		raw := ""
 		var names []string
 		for at := 0; at+block <= len(tr.Request(i)); at += block {
-			raw += string(appendTokens(nil, tr.Request(i)[at:at+block]))
+			raw += string(kv.AppendTokens(nil, tr.Request(i)[at:at+block]))
 			names = append(names, raw)
 		}
 		overlap := func(w int) (n int) {

@@ -50,7 +50,7 @@ func naiveCounts(tr *Trace, page int) radixCounts {
 	trie, next := []vertex{{}}, map[edge]int{}
 	out, fnv := radixCounts{}, uint64(1469598103934665603)
 	for i := range tr.Requests() {
-		raw := appendTokens(nil, tr.Request(i))
+		raw := kv.AppendTokens(nil, tr.Request(i))
 		at, matched, known := 0, 0, true
 		for ; len(raw) >= 4*page; raw = raw[4*page:] {
 			e := edge{at, string(raw[:4*page])}

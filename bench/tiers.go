@@ -165,9 +165,8 @@ func (p *tierPlay) reference(ctx context.Context) error {
 	info := node.Info()
 	layout := mempool.LayoutOf(info.PageTokens, info.PageBytes)
 	p.vocab, p.documents = info.Vocab, p.cfg.documents(p.set, info.PageTokens)
-	format := mempool.Format{Layout: layout}
 	extents := kv.CeilPages(p.cfg.PromptTokens, layout.ExtentTokens()) + p.cfg.Rounds + 1 // each question has a tail of its own
-	p.bytes = int64(p.documents*extents+16) * int64(format.SlotBytes()) * 5 / 4
+	p.bytes = int64(p.documents*extents+16) * int64(stores.SlotBytes(layout)) * 5 / 4
 	p.ideal = map[tierAsk]tierReply{}
 	err = p.play(ctx, node, 0, p.cfg.Rounds+1, p.ideal)
 	return errors.Join(err, node.Close())

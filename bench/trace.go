@@ -200,7 +200,7 @@ func (t *Trace) WriteTo(w io.Writer) (int64, error) {
 		if err != nil {
 			break
 		}
-		b = appendTokens(binary.LittleEndian.AppendUint32(b[:0], uint32(len(request))), request)
+		b = kv.AppendTokens(binary.LittleEndian.AppendUint32(b[:0], uint32(len(request))), request)
 		n, err = w.Write(b)
 		written += int64(n)
 	}
@@ -208,12 +208,4 @@ func (t *Trace) WriteTo(w io.Writer) (int64, error) {
 		return written, fmt.Errorf("bench: writing a prefix trace: %w", err)
 	}
 	return written, nil
-}
-
-// appendTokens appends the tokens as in the file: 4 bytes each, little-endian.
-func appendTokens(b []byte, tokens []kv.Token) []byte {
-	for _, token := range tokens {
-		b = binary.LittleEndian.AppendUint32(b, uint32(token))
-	}
-	return b
 }

@@ -40,27 +40,19 @@ func HashLocal(tokens []Token, seed uint64) LocalHash {
 	if littleEndian {
 		return LocalHash(xxh3.HashSeed(wide.Bytes(tokens), seed))
 	}
-	return LocalHash(xxh3.HashSeed(appendTokens(nil, tokens), seed))
+	return LocalHash(xxh3.HashSeed(AppendTokens(nil, tokens), seed))
 }
 
 // littleEndian is true if this machine stores a Token as the bytes that HashLocal hashes,
 // so that HashLocal needs no copy.
 var littleEndian = binary.NativeEndian.Uint16([]byte{1, 0}) == 1
 
-// appendTokens appends tokens as little-endian u32.
-func appendTokens(dst []byte, tokens []Token) []byte {
-	for _, t := range tokens {
-		dst = binary.LittleEndian.AppendUint32(dst, uint32(t))
-	}
-	return dst
-}
-
 // HashLocalMedia is HashLocal for a block with media. It sorts media, the hashes of the
 // block's media without duplicates, in place, and hashes them after the tokens, as
 // little-endian u64. buf is scratch memory; the second result is buf, maybe grown, for the
 // next call.
 func HashLocalMedia(tokens []Token, media []uint64, seed uint64, buf []byte) (LocalHash, []byte) {
-	buf = appendTokens(buf[:0], tokens)
+	buf = AppendTokens(buf[:0], tokens)
 	slices.Sort(media)
 	for _, m := range media {
 		buf = binary.LittleEndian.AppendUint64(buf, m)

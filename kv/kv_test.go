@@ -31,7 +31,7 @@ func TestLocalHashVectors(t *testing.T) {
 			t.Errorf("%s: local hash %d, want %d", tc.name, got, tc.want)
 		}
 		// As machines of the other byte order have it.
-		if got := xxh3.HashSeed(appendTokens(nil, tc.tokens), tc.ns.Seed()); LocalHash(got) != tc.want {
+		if got := xxh3.HashSeed(AppendTokens(nil, tc.tokens), tc.ns.Seed()); LocalHash(got) != tc.want {
 			t.Errorf("%s: local hash of the written tokens is %d, want %d", tc.name, got, tc.want)
 		}
 	}

@@ -1,5 +1,5 @@
 // Package mempool owns page ids and the names of KV below the device: which pages of the
-// pool are free, the owner of each other page, and the names, records and contract of
+// pool are free, the owner of each other page, and the names and contract of
 // stores. Stores keep extents of pages in host memory (mempool/internal/hostmem), on disk
 // (mempool/internal/diskmem) and in a shared directory (mempool/internal/dirmem). It never
 // owns the contents of a page and moves no bytes.
@@ -40,7 +40,7 @@
 //     ([Index.Part], Op.Extent of a Get).
 //
 // A [Store] keeps extents of one [Identity]: model, numerics, KV type, order of the axes
-// in a page, and its sizes. Records ([Format]) contain all of that, with checksums, and a
+// in a page, and its sizes. Records (mempool/internal/record) contain all of that, with checksums, and a
 // load compares it. No record is trusted for its hash alone. A checksum finds damage; only a
-// [Sealer] keeps processes without a secret from reading or making records.
+// Sealer keeps processes without a secret from reading or making records.
 package mempool

@@ -18,6 +18,12 @@ const (
 	MaxExtentBytes  = 1 << 30
 )
 
+// Limits of the parts of an [Extent] that vary.
+const (
+	MaxNamespaceBytes = 1024 // model, LoRA and salt together
+	MaxExtentMedia    = 64
+)
+
 // Layout is the shape of a store's extents, constant over its life.
 type Layout struct {
 	PageTokens  int `min:"1" max:"1<<16"` // token slots of a page

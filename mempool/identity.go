@@ -13,6 +13,9 @@ import (
 // backends. A backend with another order needs another name.
 const PageLayout = "layer/kv/head/slot/dim"
 
+// RecordVersion is the version of the form in which stores keep extents.
+const RecordVersion = 1
+
 // Identity has everything that must be equal for the bytes of a page to mean the same
 // KV.
 type Identity struct {
@@ -21,7 +24,7 @@ type Identity struct {
 	KVType     kv.DType `json:"kv_type"`
 	PageLayout string   `json:"page_layout"` // order of the axes in a page
 	Layout     Layout   `json:"layout"`
-	Sealed     bool     `json:"sealed,omitempty"` // records are sealed, by a Sealer that the store has
+	Sealed     bool     `json:"sealed,omitempty"` // records are sealed, with the secrets that the store has
 }
 
 // Fingerprint names an [Identity]: half a SHA-256 of it and of the version of the format.
@@ -33,7 +36,7 @@ func (f Fingerprint) String() string { return hex.EncodeToString(f[:]) }
 // hashed with their lengths, so that two identities never give the same bytes to hash.
 func (id *Identity) Fingerprint() Fingerprint {
 	b := []byte("coppice identity\x00")
-	b = binary.LittleEndian.AppendUint32(b, recordVersion)
+	b = binary.LittleEndian.AppendUint32(b, RecordVersion)
 	for _, s := range [...]string{id.ModelID, id.NumericsID, id.KVType.String(), id.PageLayout} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(len(s)))
 		b = append(b, s...)
@@ -46,18 +49,6 @@ func (id *Identity) Fingerprint() Fingerprint {
 	}
 	sum := sha256.Sum256(b)
 	return Fingerprint(sum[:16])
-}
-
-// Format returns the format of the records of a store with this identity. s must be nil unless
-// id.Sealed.
-func (id *Identity) Format(s *Sealer) Format { return Format{id.Fingerprint(), id.Layout, s} }
-
-// CheckSealer returns an error if s is missing for sealed records, or given for others.
-func (id *Identity) CheckSealer(s *Sealer) error {
-	if id.Sealed != (s != nil) {
-		return fmt.Errorf("mempool: Identity.Sealed is %v, and that a Sealer is given is %v; want both or none", id.Sealed, s != nil)
-	}
-	return nil
 }
 
 // Validate returns an error if a name in id is empty or its layout is invalid, or nil.

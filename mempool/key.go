@@ -51,26 +51,8 @@ func keyOf(x *Extent) Key {
 	}
 	b = binary.LittleEndian.AppendUint64(b, uint64(x.Start))
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(x.Tokens)))
-	b = appendTokens(b, x.Tokens)
+	b = kv.AppendTokens(b, x.Tokens)
 	b = binary.LittleEndian.AppendUint64(b, uint64(len(x.Media)))
-	b = appendMedia(b, x.Media)
+	b = kv.AppendMedia(b, x.Media)
 	return sha256.Sum256(b)
-}
-
-// appendTokens appends tokens as little-endian u32.
-func appendTokens(b []byte, tokens []kv.Token) []byte {
-	for _, t := range tokens {
-		b = binary.LittleEndian.AppendUint32(b, uint32(t))
-	}
-	return b
-}
-
-// appendMedia appends At, Tokens and Hash of each medium, as little-endian u64.
-func appendMedia(b []byte, media []kv.Media) []byte {
-	for _, m := range media {
-		b = binary.LittleEndian.AppendUint64(b, uint64(m.At))
-		b = binary.LittleEndian.AppendUint64(b, uint64(m.Tokens))
-		b = binary.LittleEndian.AppendUint64(b, m.Hash)
-	}
-	return b
 }

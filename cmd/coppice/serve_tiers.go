@@ -10,7 +10,6 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/openai"
@@ -94,7 +93,7 @@ func (d sizedDir) String() string {
 // sealFile is a flag for a file of secrets that seal KV.
 type sealFile struct {
 	path   string
-	sealer *mempool.Sealer
+	sealer *stores.Sealer
 }
 
 // UnmarshalText reads the file with this name.

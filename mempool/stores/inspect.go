@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // The kinds of directories.
@@ -35,12 +36,12 @@ type Dir struct {
 	// of another version, or the records are sealed with a secret that is not given.
 	Err error
 
-	sealer *mempool.Sealer // nil if records are not sealed
+	sealer *Sealer // nil if records are not sealed
 }
 
 // Record is a record in a directory.
 type Record struct {
-	mempool.Record
+	record.Record
 	Path string
 	At   int64     // offset of its header in the file
 	Used time.Time // the file's modification time; in a shared tier that is the record's last use
@@ -56,7 +57,7 @@ func (r *Record) Damaged() bool {
 // Find returns the directories of identities in dir, in order of their names. If dir is named by a
 // fingerprint, it returns only dir. s opens sealed records; it may be nil. Find fails with
 // fs.ErrNotExist if dir does not exist.
-func Find(dir string, s *mempool.Sealer) ([]Dir, error) {
+func Find(dir string, s *Sealer) ([]Dir, error) {
 	dir = filepath.Clean(dir)
 	if blockio.IsFingerprint(filepath.Base(dir)) {
 		if _, err := os.Stat(dir); err != nil {
@@ -78,7 +79,7 @@ func Find(dir string, s *mempool.Sealer) ([]Dir, error) {
 }
 
 // look describes the directory of one identity. If the directory is not valid, Dir.Err says why.
-func look(path string, s *mempool.Sealer) Dir {
+func look(path string, s *Sealer) Dir {
 	d := Dir{Path: path, Fingerprint: filepath.Base(path)}
 	card, err := blockio.ReadCard(path)
 	if err == nil {
@@ -127,7 +128,7 @@ func (d *Dir) Records(payload bool) iter.Seq[Record] {
 		if d.Err != nil {
 			return
 		}
-		f := d.Identity.Format(d.sealer)
+		f := record.FormatOf(&d.Identity, d.sealer)
 		pattern, step := "slots-*", int64(f.SlotBytes())
 		if d.Kind == Shared {
 			pattern, step = "[0-9a-f][0-9a-f]/*.kvx", 0
@@ -155,7 +156,7 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 	if err != nil {
 		return yield(Record{Path: path, Err: err})
 	}
-	f := d.Identity.Format(d.sealer)
+	f := record.FormatOf(&d.Identity, d.sealer)
 	buf := make([]byte, f.SlotBytes())
 	for at := int64(0); at == 0 || at < st.Size(); at += step {
 		r := Record{Path: path, At: at, Used: st.ModTime()}
@@ -181,13 +182,13 @@ func (d *Dir) file(path string, step int64, payload bool, yield func(Record) boo
 
 // read reads a record, and if payload is true checks its pages. It fails with mempool.ErrMiss if
 // the slot has no record.
-func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) (mempool.Record, error) {
+func read(file *os.File, at int64, f *record.Format, buf []byte, payload bool) (record.Record, error) {
 	head := buf[:f.HeaderBytes()]
 	if n, err := file.ReadAt(head, at); n < len(head) {
 		if err == io.EOF {
 			err = fmt.Errorf("%w: a header of %d bytes", mempool.ErrCorrupt, n)
 		}
-		return mempool.Record{}, err
+		return record.Record{}, err
 	}
 	r, err := f.ParseHeader(head)
 	if err != nil || !payload {
@@ -198,20 +199,20 @@ func read(file *os.File, at int64, f *mempool.Format, buf []byte, payload bool) 
 		if err == io.EOF {
 			err = fmt.Errorf("%w: %d bytes of %d", mempool.ErrCorrupt, n, len(buf))
 		}
-		return mempool.Record{}, err
+		return record.Record{}, err
 	}
 	r, body, err := f.Decode(buf)
 	if err != nil {
-		return mempool.Record{}, err
+		return record.Record{}, err
 	}
 	if mempool.Sum(body) != r.PayloadSum {
-		return mempool.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
+		return record.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	return r, nil
 }
 
 // named reports whether text is a name of the record of k.
-func named(f *mempool.Format, k mempool.Key, text string) bool {
+func named(f *record.Format, k mempool.Key, text string) bool {
 	var name mempool.Key
-	return name.UnmarshalText([]byte(text)) == nil && f.Named(k, mempool.Name(name))
+	return name.UnmarshalText([]byte(text)) == nil && f.Named(k, record.Name(name))
 }

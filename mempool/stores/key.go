@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // maxKeyFile bounds the file: some dozens of secrets.
@@ -20,9 +21,23 @@ const maxKeyFile = 16 << 10
 // makeKeyFile is the advice for a file that can't be used.
 const makeKeyFile = "make one with: (umask 077; openssl rand -hex 32 > FILE)"
 
+// Sealer encrypts and authenticates KV with secrets, of which the first seals and each opens: so a secret can be
+// replaced without losing what it sealed. It is immutable and may be used from any goroutine.
+type Sealer = record.Sealer
+
+// NewSealer returns a Sealer with the given secrets, of which it keeps no reference. It fails if there is no secret, or
+// one has fewer than 32 bytes or is given twice.
+func NewSealer(secrets ...[]byte) (*Sealer, error) { return record.NewSealer(rand.Reader, secrets...) }
+
+// SlotBytes returns the bytes that a full extent of a layout takes in a directory, with its header but not sealed.
+func SlotBytes(l mempool.Layout) int {
+	f := record.Format{Layout: l}
+	return f.SlotBytes()
+}
+
 // ReadKey reads a file of secrets, 64 hexadecimal digits a line, of which the first seals what is written and
 // each opens what it sealed. Only the owner of the file and its group may have access to it.
-func ReadKey(path string) (*mempool.Sealer, error) {
+func ReadKey(path string) (*Sealer, error) {
 	lines, err := readKeyFile(path)
 	if err != nil {
 		return nil, err
@@ -38,7 +53,7 @@ func ReadKey(path string) (*mempool.Sealer, error) {
 		}
 		secrets = append(secrets, secret)
 	}
-	s, err := mempool.NewSealer(rand.Reader, secrets...)
+	s, err := NewSealer(secrets...)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w; %s", path, err, makeKeyFile)
 	}

@@ -34,8 +34,8 @@ type Config struct {
 	// directory keeps its size; the log says so.
 	Shrink bool
 	// Sealer, unless nil, encrypts and authenticates the KV in Disk and Share. Host memory is not
-	// sealed. ReadKey and mempool.NewSealer make one.
-	Sealer *mempool.Sealer
+	// sealed. ReadKey and NewSealer make one.
+	Sealer *Sealer
 	// Required makes Open fail if a store can't be opened. Without it, Open leaves that store out and logs a
 	// warning. An invalid configuration always fails.
 	Required bool

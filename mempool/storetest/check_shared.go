@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // checkOwnFault checks that a fault of this process does not cost other processes a record: the read
@@ -40,7 +41,7 @@ func checkOwnFault(r *rig) {
 // record, with the name of the key's record.
 func (r *rig) file(x *mempool.Extent) string {
 	r.Helper()
-	f := r.opts.Identity.Format(r.opts.Sealer)
+	f := record.FormatOf(&r.opts.Identity, r.opts.Sealer)
 	for at := range filesOf(r, r.opts.Dir) {
 		for n := range f.Names(x.Key) {
 			if strings.Contains(at, n.String()) {

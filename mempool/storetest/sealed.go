@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // RunSealed checks what the stores of h do with records that are sealed, with the right secret,
@@ -34,7 +35,7 @@ func RunSealed(t *testing.T, h Harness) {
 }
 
 // with closes the store, and opens it with the secrets of s, or unsealed if s is nil.
-func (r *rig) with(s *mempool.Sealer) {
+func (r *rig) with(s *record.Sealer) {
 	r.Helper()
 	r.close()
 	r.opts.Sealer, r.opts.Identity.Sealed = s, s != nil
@@ -51,7 +52,7 @@ type place struct {
 func (r *rig) places() map[mempool.Key]place {
 	r.Helper()
 	found := map[mempool.Key]place{}
-	f := r.opts.Identity.Format(r.opts.Sealer)
+	f := record.FormatOf(&r.opts.Identity, r.opts.Sealer)
 	for path, b := range filesOf(r, r.opts.Dir) {
 		for at := 0; at+f.HeaderBytes() <= len(b); at += f.SlotBytes() {
 			if rec, err := f.ParseHeader(b[at:]); err == nil {
@@ -126,7 +127,7 @@ func sealedHides(r *rig) {
 // sealedForged replaces records by what a process without the secret can make: zeroed pages, and a
 // record with a right checksum that is not sealed. None may be served.
 func sealedForged(r *rig) {
-	f := r.opts.Identity.Format(r.opts.Sealer)
+	f := record.FormatOf(&r.opts.Identity, r.opts.Sealer)
 	plain := f.Unsealed()
 	for what, forge := range map[string]func(x *mempool.Extent, p place){
 		"zeroed pages": func(_ *mempool.Extent, p place) {
@@ -136,7 +137,7 @@ func sealedForged(r *rig) {
 		"not sealed": func(x *mempool.Extent, p place) {
 			n := r.layout.Bytes(x)
 			b := make([]byte, f.RecordBytes(n))
-			rec := mempool.Record{Extent: *x, Seq: 1, PayloadBytes: n, PayloadSum: mempool.Sum(make([]byte, n))}
+			rec := record.Record{Extent: *x, Seq: 1, PayloadBytes: n, PayloadSum: mempool.Sum(make([]byte, n))}
 			if err := plain.Encode(b[:plain.RecordBytes(n)], &rec); err != nil {
 				r.Fatal(err)
 			}
@@ -159,7 +160,7 @@ func sealedForged(r *rig) {
 // sealedSwapped exchanges two records, and then only their pages. A record may be found only under its
 // own key, and with its own pages.
 func sealedSwapped(r *rig) {
-	f := r.opts.Identity.Format(r.opts.Sealer)
+	f := record.FormatOf(&r.opts.Identity, r.opts.Sealer)
 	for _, from := range []int{0, f.HeaderBytes()} {
 		x, y := r.chain("x", from, 16)[0], r.chain("y", from, 16)[0]
 		r.put(x, y)

@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // Options are the options with which a check opens a store.
@@ -21,7 +22,7 @@ type Options struct {
 	Extents  int // capacity: at least this many full extents, at most twice as many
 	Workers  int
 	MaxOps   int
-	Sealer   *mempool.Sealer   // that of the Harness
+	Sealer   *record.Sealer    // that of the Harness
 	Inject   *blockio.Injector // must see the store's calls; it has no faults at the start
 }
 
@@ -30,7 +31,7 @@ type Harness struct {
 	Open    func(o Options) (mempool.Store, error)
 	Durable bool            // a second Open of the directory finds the extents of the first
 	Faults  []blockio.Point // kinds of calls that the store makes and that may fail
-	Sealer  *mempool.Sealer // seals the records; nil: they are not sealed
+	Sealer  *record.Sealer  // seals the records; nil: they are not sealed
 }
 
 // options returns options with the harness's Sealer and an Injector without faults.
@@ -49,13 +50,13 @@ func Identity() mempool.Identity {
 }
 
 // Sealer returns a Sealer whose secrets are bytes of the given values.
-func Sealer(t testing.TB, secrets ...byte) *mempool.Sealer {
+func Sealer(t testing.TB, secrets ...byte) *record.Sealer {
 	t.Helper()
 	var long [][]byte
 	for _, b := range secrets {
-		long = append(long, bytes.Repeat([]byte{b}, mempool.MinSecretBytes))
+		long = append(long, bytes.Repeat([]byte{b}, record.MinSecretBytes))
 	}
-	s, err := mempool.NewSealer(rand.Reader, long...)
+	s, err := record.NewSealer(rand.Reader, long...)
 	if err != nil {
 		t.Fatal(err)
 	}

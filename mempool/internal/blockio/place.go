@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // IdentityFile holds, in a directory named by a fingerprint, the identity of that fingerprint.
@@ -37,7 +38,7 @@ type Card struct {
 
 // Opens returns an error that wraps mempool.ErrForeign if the records are sealed, and s has no secret
 // that sealed any of them.
-func (c *Card) Opens(s *mempool.Sealer) error {
+func (c *Card) Opens(s *record.Sealer) error {
 	ids := s.IDs()
 	known := slices.ContainsFunc(c.Keys, func(k string) bool { return slices.Contains(ids, k) })
 	switch sealed := strings.Join(c.Keys, ", "); {
@@ -52,7 +53,7 @@ func (c *Card) Opens(s *mempool.Sealer) error {
 }
 
 // admit adds the id of the secret that seals to c.Keys, and reports whether that changed c.
-func (c *Card) admit(s *mempool.Sealer) bool {
+func (c *Card) admit(s *record.Sealer) bool {
 	if s == nil || slices.Contains(c.Keys, s.IDs()[0]) {
 		return false
 	}
@@ -64,7 +65,7 @@ func (c *Card) admit(s *mempool.Sealer) bool {
 // is Disk or Shared; in may be nil; seal is the Sealer of sealed records. It returns the directory's
 // path, and the names of the directories of other identities below dir. It fails if the directory
 // exists with another kind, and with mempool.ErrForeign if other secrets sealed its records.
-func Place(dir, kind string, id *mempool.Identity, seal *mempool.Sealer, in *Injector) (path string, others []string, err error) {
+func Place(dir, kind string, id *mempool.Identity, seal *record.Sealer, in *Injector) (path string, others []string, err error) {
 	path = filepath.Join(dir, id.Fingerprint().String())
 	if err := os.MkdirAll(path, DirMode); err != nil {
 		return "", nil, err
@@ -99,7 +100,7 @@ func Place(dir, kind string, id *mempool.Identity, seal *mempool.Sealer, in *Inj
 
 // Readmit records the secret that seals in the IdentityFile of directory path, if another process has
 // overwritten that.
-func Readmit(path string, c Card, seal *mempool.Sealer, in *Injector) error {
+func Readmit(path string, c Card, seal *record.Sealer, in *Injector) error {
 	if !c.admit(seal) {
 		return nil
 	}

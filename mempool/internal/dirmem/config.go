@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 const (
@@ -20,11 +21,11 @@ const (
 type Config struct {
 	Dir      string // created if it does not exist
 	Identity mempool.Identity
-	Sealer   *mempool.Sealer // if Identity.Sealed; else nil
-	Bytes    int64           // quota of the directory; all processes use the one that its IdentityFile records
-	Shrink   bool            // a smaller quota than the recorded one replaces it
-	High     float64         `default:"0.90" above:"0" max:"1"` // fraction of Bytes above which the keeper removes records
-	Low      float64         `above:"0" max:"1"`                // fraction of Bytes down to which it removes them; default 0.85, at most High
+	Sealer   *record.Sealer // if Identity.Sealed; else nil
+	Bytes    int64          // quota of the directory; all processes use the one that its IdentityFile records
+	Shrink   bool           // a smaller quota than the recorded one replaces it
+	High     float64        `default:"0.90" above:"0" max:"1"` // fraction of Bytes above which the keeper removes records
+	Low      float64        `above:"0" max:"1"`                // fraction of Bytes down to which it removes them; default 0.85, at most High
 	// Round is the time between two listings of the directory, in which other processes may
 	// write beyond the quota. A lease lasts three rounds, so that one slow round does not
 	// lose it.
@@ -51,7 +52,7 @@ func (c Config) WithDefaults() Config {
 
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
-	errs := []error{errors.Join(c.Identity.Validate(), c.Identity.CheckSealer(c.Sealer)), bounds.Check("dirmem", c)}
+	errs := []error{errors.Join(c.Identity.Validate(), c.Sealer.Check(&c.Identity)), bounds.Check("dirmem", c)}
 	if c.Dir == "" {
 		errs = append(errs, errors.New("dirmem: Dir is empty"))
 	}
@@ -59,7 +60,7 @@ func (c *Config) Validate() error {
 		errs = append(errs, fmt.Errorf("dirmem: Low is %v, want at most High, %v", c.Low, c.High))
 	}
 	if errs[0] == nil {
-		if f := c.Identity.Format(c.Sealer); c.Bytes < int64(f.SlotBytes()) {
+		if f := record.FormatOf(&c.Identity, c.Sealer); c.Bytes < int64(f.SlotBytes()) {
 			errs = append(errs, fmt.Errorf("dirmem: Bytes is %d, a record has %d", c.Bytes, f.SlotBytes()))
 		}
 	}

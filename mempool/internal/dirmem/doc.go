@@ -11,7 +11,7 @@
 //	tmp/           files that are being written
 //	3f/            records whose names begin with 3f, one file each: <name>.kvx
 //
-// The name is the record's key, or with a Sealer a keyed hash of it ([mempool.Format.Names]). Records
+// The name is the record's key, or with a Sealer a keyed hash of it ([record.Format.Names]). Records
 // of a secret that the Sealer lacks are left alone, and dropped for the quota by their last use.
 //
 // A record is written to a temporary file and renamed, so no process ever sees part of one.

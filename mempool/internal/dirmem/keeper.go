@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/heap"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // keeper lists the whole directory, and enforces its quota while it has the lease.
@@ -22,17 +23,17 @@ type keeper struct {
 	s     *Store
 	owner string // name of this store, unique among all processes
 
-	mu      sync.Mutex                   // one listing at a time
-	parents map[mempool.Name]mempool.Key // parents of the records whose headers were read
-	has     bool                         // it had the lease in the last round
-	lease   string                       // path of the lease
-	now     time.Time                    // time of the last round by the file system's clock
-	left    map[mempool.Name]struct{}    // records of other formats or keys, which are left alone
+	mu      sync.Mutex                  // one listing at a time
+	parents map[record.Name]mempool.Key // parents of the records whose headers were read
+	has     bool                        // it had the lease in the last round
+	lease   string                      // path of the lease
+	now     time.Time                   // time of the last round by the file system's clock
+	left    map[record.Name]struct{}    // records of other formats or keys, which are left alone
 }
 
 // file is a record as found by listing the directory.
 type file struct {
-	name     mempool.Name
+	name     record.Name
 	size     int64
 	used     time.Time
 	children int
@@ -40,7 +41,7 @@ type file struct {
 
 func (k *keeper) init(s *Store) {
 	host, _ := os.Hostname()
-	k.s, k.lease, k.parents, k.left = s, filepath.Join(s.dir, "keeper"), map[mempool.Name]mempool.Key{}, map[mempool.Name]struct{}{}
+	k.s, k.lease, k.parents, k.left = s, filepath.Join(s.dir, "keeper"), map[record.Name]mempool.Key{}, map[record.Name]struct{}{}
 	host = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' {
 			return r
@@ -65,12 +66,12 @@ func (k *keeper) round() error {
 }
 
 // look lists the records in the directory and returns them. It updates the store's table of sizes.
-func (k *keeper) look() (map[mempool.Name]*file, error) {
+func (k *keeper) look() (map[record.Name]*file, error) {
 	s := k.s
 	s.mu.Lock()
 	clear(s.changed)
 	s.mu.Unlock()
-	files := map[mempool.Name]*file{}
+	files := map[record.Name]*file{}
 	shards, err := k.list(s.dir)
 	if err != nil {
 		return nil, err
@@ -96,7 +97,7 @@ func (k *keeper) look() (map[mempool.Name]*file, error) {
 				return nil, err
 			}
 			if st.Mode().IsRegular() {
-				n := mempool.Name(key)
+				n := record.Name(key)
 				files[n] = &file{name: n, size: st.Size(), used: st.ModTime()}
 			}
 		}
@@ -134,7 +135,7 @@ func (k *keeper) children(of mempool.Key) (n int, err error) {
 // parent returns the parent of a record, from the record's header. ok is false if the header can't be
 // read, or if the record has another format or is damaged. parent removes damaged records, but not
 // those that a failed call hides: the fault may pass, or be this process's own.
-func (k *keeper) parent(name mempool.Name) (p mempool.Key, ok bool) {
+func (k *keeper) parent(name record.Name) (p mempool.Key, ok bool) {
 	if p, ok := k.parents[name]; ok {
 		return p, true
 	}
@@ -157,7 +158,7 @@ func (k *keeper) parent(name mempool.Name) (p mempool.Key, ok bool) {
 }
 
 // header reads the header of a record. It fails with ErrCorrupt only if the file's own bytes are wrong.
-func (k *keeper) header(name mempool.Name) (r mempool.Record, err error) {
+func (k *keeper) header(name record.Name) (r record.Record, err error) {
 	f, err := blockio.Open(k.s.path(name), os.O_RDONLY, k.s.cfg.Inject)
 	if err != nil {
 		return r, err
@@ -184,7 +185,7 @@ func (k *keeper) header(name mempool.Name) (r mempool.Record, err error) {
 // Config.High. files are the records in the directory. It removes only leaves: first those whose
 // parent is missing, then the least recently used. A parent becomes a leaf when its last child is
 // removed, and counts as used no earlier than that child.
-func (k *keeper) evict(files map[mempool.Name]*file) error {
+func (k *keeper) evict(files map[record.Name]*file) error {
 	var bytes int64
 	for _, f := range files {
 		bytes += f.size
@@ -235,7 +236,7 @@ func (k *keeper) evict(files map[mempool.Name]*file) error {
 }
 
 // up returns the file of a record's parent, or nil.
-func (k *keeper) up(files map[mempool.Name]*file, parent mempool.Key) *file {
+func (k *keeper) up(files map[record.Name]*file, parent mempool.Key) *file {
 	if parent.IsZero() {
 		return nil
 	}

@@ -3,12 +3,12 @@ package dirmem
 import (
 	"time"
 
-	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // learn records the size of a record's file, which is no longer hidden; size 0 means that there is
 // no such record.
-func (s *Store) learn(n mempool.Name, size int64) {
+func (s *Store) learn(n record.Name, size int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.hidden, n)
@@ -17,7 +17,7 @@ func (s *Store) learn(n mempool.Name, size int64) {
 }
 
 // know sets the size of a record in the table; 0 removes it. The lock is held.
-func (s *Store) know(n mempool.Name, size int64) {
+func (s *Store) know(n record.Name, size int64) {
 	s.bytes += size - s.known[n]
 	if s.known[n] = size; size == 0 {
 		delete(s.known, n)
@@ -26,7 +26,7 @@ func (s *Store) know(n mempool.Name, size int64) {
 
 // hide makes a record count as missing in this process for Config.forget, because it could not be
 // read. The file stays: the fault may be this process's own, and other processes may read it.
-func (s *Store) hide(n mempool.Name) {
+func (s *Store) hide(n record.Name) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	size := s.known[n]
@@ -36,7 +36,7 @@ func (s *Store) hide(n mempool.Name) {
 }
 
 // hides reports whether a record counts as missing because it could not be read.
-func (s *Store) hides(n mempool.Name) bool {
+func (s *Store) hides(n record.Name) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h, ok := s.hidden[n]
@@ -49,7 +49,7 @@ func (s *Store) hides(n mempool.Name) bool {
 
 // relearn replaces the table of sizes by a listing of the directory, except for records that have
 // changed since the listing began. Hidden records stay hidden until their time is over.
-func (s *Store) relearn(files map[mempool.Name]*file) {
+func (s *Store) relearn(files map[record.Name]*file) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()

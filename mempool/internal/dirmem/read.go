@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // get reads a record. If that fails, the record is gone for this process, unless the job has been
@@ -43,7 +44,7 @@ func (s *Store) get(w int, j *ops.Job) mempool.Done {
 
 // vanished forgets a record that a get found no file of, and reports whether the store knew it. If the
 // file is there after all, the record is hidden: after a failed read it must not be found again.
-func (s *Store) vanished(n mempool.Name) (known bool) {
+func (s *Store) vanished(n record.Name) (known bool) {
 	s.mu.Lock()
 	known = s.known[n] > 0
 	s.mu.Unlock()
@@ -58,8 +59,8 @@ func (s *Store) vanished(n mempool.Name) (known bool) {
 // removeDamaged reads a record a second time, removes it if it is damaged then too, and reports
 // whether it is gone. A wrong byte of the first read may come from this process's memory or from its
 // connection to the file system, and then the record is sound for others.
-func (s *Store) removeDamaged(w int, n mempool.Name) bool {
-	var r mempool.Record
+func (s *Store) removeDamaged(w int, n record.Name) bool {
+	var r record.Record
 	st, body, err := s.load(w, n, &r)
 	if err == nil && (!s.format.Named(r.Key, n) || mempool.Sum(body) != r.PayloadSum) {
 		err = mempool.ErrCorrupt
@@ -79,9 +80,9 @@ func (s *Store) removeDamaged(w int, n mempool.Name) bool {
 }
 
 // fetch reads and checks a whole record, and copies its first pages to the job.
-func (s *Store) fetch(w int, j *ops.Job, n mempool.Name) (sum uint64, err error) {
+func (s *Store) fetch(w int, j *ops.Job, n record.Name) (sum uint64, err error) {
 	want := &j.Op.Extent
-	var r mempool.Record
+	var r record.Record
 	st, body, err := s.load(w, n, &r)
 	if err != nil {
 		return 0, err
@@ -107,7 +108,7 @@ func (s *Store) fetch(w int, j *ops.Job, n mempool.Name) (sum uint64, err error)
 // header. It fails with ErrCorrupt only if the file's own bytes are wrong. If the file could be
 // opened, st describes it also after an error. The file is closed when load returns: a close that hangs
 // then hangs before the job commits, while it can still be canceled.
-func (s *Store) load(w int, n mempool.Name, r *mempool.Record) (st os.FileInfo, body []byte, err error) {
+func (s *Store) load(w int, n record.Name, r *record.Record) (st os.FileInfo, body []byte, err error) {
 	f, err := blockio.Open(s.path(n), os.O_RDONLY, s.cfg.Inject)
 	if err != nil {
 		return nil, nil, err

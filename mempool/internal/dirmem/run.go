@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // touchAge is the age that a record's modification time must exceed before a use renews it. So most
@@ -52,7 +53,7 @@ func (s *Store) probe(j *ops.Job) mempool.Done {
 
 // find returns the name of a record and the size of its file, and renews the record's time of use. It
 // fails with ErrMiss if there is no such record, if what is there can't be a record, or if it is hidden.
-func (s *Store) find(k mempool.Key) (n mempool.Name, size int64, err error) {
+func (s *Store) find(k mempool.Key) (n record.Name, size int64, err error) {
 	n = s.name(k)
 	if s.hides(n) {
 		return n, 0, fmt.Errorf("%w: %s could not be read a short time ago", mempool.ErrMiss, k.Short())
@@ -105,7 +106,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 	if !fits {
 		return mempool.Done{Err: fmt.Errorf("%w: %d bytes", mempool.ErrFull, s.quota.Load())}
 	}
-	r := mempool.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
+	r := record.Record{Extent: *x, Seq: uint64(time.Now().UnixNano()), PayloadBytes: s.info.Identity.Layout.Bytes(x)}
 	tmp, err := s.write(w, j, &r)
 	if err == nil && j.Op.Sum != 0 && j.Op.Sum != r.PayloadSum {
 		err = fmt.Errorf("%w: %s was put with checksum %x, want %x", mempool.ErrCorrupt, x.Key.Short(), r.PayloadSum, j.Op.Sum)
@@ -165,7 +166,7 @@ func (s *Store) fileBytes(x *mempool.Extent) int {
 }
 
 // write writes a whole record to a temporary file and returns the file's name.
-func (s *Store) write(w int, j *ops.Job, r *mempool.Record) (tmp string, err error) {
+func (s *Store) write(w int, j *ops.Job, r *record.Record) (tmp string, err error) {
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
 	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(buf[s.format.HeaderBytes():], pages) }) {
 		return "", ops.ErrEnded
@@ -212,7 +213,7 @@ func (s *Store) drop(k mempool.Key) error {
 
 // remove removes a record's file and forgets its size. It fails with fs.ErrNotExist if another process
 // was faster.
-func (s *Store) remove(n mempool.Name) error {
+func (s *Store) remove(n record.Name) error {
 	err := s.cfg.Inject.Do(blockio.Remove, func() error { return os.Remove(s.path(n)) })
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		s.learn(n, 0)

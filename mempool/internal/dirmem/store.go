@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // Store is the shared tier. It implements mempool.Store.
@@ -22,17 +23,17 @@ type Store struct {
 	cfg     Config
 	dir     string // directory of the identity
 	info    mempool.StoreInfo
-	format  mempool.Format
+	format  record.Format
 	buffers [][]byte // room for a record, one for each worker and the last for the keeper
 	keeper  keeper
 	quota   atomic.Int64 // most bytes in the directory
 
 	mu      sync.Mutex
-	known   map[mempool.Name]int64  // file sizes of the known records
-	bytes   int64                   // sum of known
-	writing int64                   // bytes of records that are being written
-	changed map[mempool.Name]bool   // records learnt about since the last listing began
-	hidden  map[mempool.Name]hidden // records that this process failed to read; none is in known
+	known   map[record.Name]int64  // file sizes of the known records
+	bytes   int64                  // sum of known
+	writing int64                  // bytes of records that are being written
+	changed map[record.Name]bool   // records learnt about since the last listing began
+	hidden  map[record.Name]hidden // records that this process failed to read; none is in known
 
 	stop   chan struct{}
 	rounds sync.WaitGroup
@@ -57,8 +58,8 @@ func Open(c Config) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("dirmem: %w", err)
 	}
-	s := &Store{cfg: c, dir: dir, format: c.Identity.Format(c.Sealer), known: map[mempool.Name]int64{}, changed: map[mempool.Name]bool{},
-		hidden: map[mempool.Name]hidden{}, stop: make(chan struct{})}
+	s := &Store{cfg: c, dir: dir, format: record.FormatOf(&c.Identity, c.Sealer), known: map[record.Name]int64{}, changed: map[record.Name]bool{},
+		hidden: map[record.Name]hidden{}, stop: make(chan struct{})}
 	s.info = mempool.StoreInfo{Tier: kv.TierShared, Identity: c.Identity, Dir: c.Dir, CapacityBytes: c.Bytes, SlotBytes: s.format.SlotBytes(),
 		MaxOps: c.MaxOps, Shared: true, Durable: true, Others: others, Direct: blockio.Direct(filepath.Join(dir, blockio.IdentityFile))}
 	if s.info.Warnings, err = s.agree(); err != nil {
@@ -134,13 +135,13 @@ func (s *Store) Close() error {
 }
 
 // path returns the path of a record's file.
-func (s *Store) path(n mempool.Name) string {
+func (s *Store) path(n record.Name) string {
 	name := n.String()
 	return filepath.Join(s.dir, name[:2], name+suffix)
 }
 
 // newName returns the name of a new record of k.
-func (s *Store) newName(k mempool.Key) (n mempool.Name) {
+func (s *Store) newName(k mempool.Key) (n record.Name) {
 	for n = range s.format.Names(k) {
 		break
 	}
@@ -149,7 +150,7 @@ func (s *Store) newName(k mempool.Key) (n mempool.Name) {
 
 // name returns the name of the record of k. If it could have several, from several secrets, that is the
 // first one with a file that is not hidden, or else that of a new record.
-func (s *Store) name(k mempool.Key) mempool.Name {
+func (s *Store) name(k mempool.Key) record.Name {
 	if len(s.cfg.Sealer.IDs()) > 1 {
 		for n := range s.format.Names(k) {
 			if _, err := blockio.Stat(s.path(n), s.cfg.Inject); err == nil && !s.hides(n) {

@@ -14,11 +14,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
 func testConfig(o storetest.Options) Config {
-	f := o.Identity.Format(o.Sealer)
+	f := record.FormatOf(&o.Identity, o.Sealer)
 	return Config{Dir: o.Dir, Identity: o.Identity, Sealer: o.Sealer, Bytes: int64(o.Extents * f.SlotBytes()), Shrink: true, Round: time.Hour, quiet: true,
 		Workers: o.Workers, MaxOps: o.MaxOps, Inject: o.Inject}
 }

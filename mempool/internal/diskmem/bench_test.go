@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -19,7 +19,7 @@ func BenchmarkStore(b *testing.B) { bench(b, nil) }
 // BenchmarkSealedStore does the same with records that are sealed.
 func BenchmarkSealedStore(b *testing.B) { bench(b, storetest.Sealer(b, 1)) }
 
-func bench(b *testing.B, seal *mempool.Sealer) {
+func bench(b *testing.B, seal *record.Sealer) {
 	const extents = 96
 	dir := os.Getenv("COPPICE_BENCH_DIR")
 	if dir == "" {

@@ -8,15 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // Config configures a store. Dir, Identity and Bytes are required.
 type Config struct {
 	Dir          string // created if it does not exist
 	Identity     mempool.Identity
-	Sealer       *mempool.Sealer // if Identity.Sealed; else nil
-	Bytes        int64           // most bytes of all slots, headers included
-	SegmentBytes int64           `default:"256<<20" min:"1"` // size of a file of slots; room on the disk is reserved one file at a time
+	Sealer       *record.Sealer // if Identity.Sealed; else nil
+	Bytes        int64          // most bytes of all slots, headers included
+	SegmentBytes int64          `default:"256<<20" min:"1"` // size of a file of slots; room on the disk is reserved one file at a time
 	// Shrink permits that records are dropped because Bytes is smaller than before. Without it, a
 	// directory keeps room for what it holds.
 	Shrink bool
@@ -42,12 +43,12 @@ func (c Config) WithDefaults() Config {
 
 // Validate returns an error that names all invalid fields, or nil.
 func (c *Config) Validate() error {
-	errs := []error{errors.Join(c.Identity.Validate(), c.Identity.CheckSealer(c.Sealer)), bounds.Check("diskmem", c)}
+	errs := []error{errors.Join(c.Identity.Validate(), c.Sealer.Check(&c.Identity)), bounds.Check("diskmem", c)}
 	if c.Dir == "" {
 		errs = append(errs, errors.New("diskmem: Dir is empty"))
 	}
 	if errs[0] == nil {
-		if f := c.Identity.Format(c.Sealer); c.Bytes < int64(f.SlotBytes()) {
+		if f := record.FormatOf(&c.Identity, c.Sealer); c.Bytes < int64(f.SlotBytes()) {
 			errs = append(errs, fmt.Errorf("diskmem: Bytes is %d, want at least %d, one extent", c.Bytes, f.SlotBytes()))
 		}
 	}

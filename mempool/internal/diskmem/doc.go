@@ -8,7 +8,7 @@
 //	slots-0000     slots for one record each, all of the same size; reserved when created
 //	index          the record of each slot; it exists only while it is exact
 //
-// A slot is self-describing: its header holds a record's description in [mempool.Format], so after
+// A slot is self-describing: its header holds a record's description in [record.Format], so after
 // a kill the next Open recovers the records from the headers. Before a slot is reused, its header
 // is erased; the new header is written after the pages. So a record is either whole or absent.
 // Checksums detect damage by the disk or by a crash of the machine.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
@@ -171,11 +172,11 @@ func (m *medium) confirm(found []slotted.Placed) bool {
 }
 
 // header reads the header of a slot into the first buffer. The record is valid until the next call.
-func (m *medium) header(slot int32) (mempool.Record, error) {
+func (m *medium) header(slot int32) (record.Record, error) {
 	f, at := m.at(slot)
 	buf := m.buffers[0][:m.format.HeaderBytes()]
 	if err := f.ReadAt(buf, at); err != nil {
-		return mempool.Record{}, err
+		return record.Record{}, err
 	}
 	return m.format.ParseHeader(buf)
 }

@@ -10,13 +10,14 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
 // medium holds the files of slots. It implements slotted.Medium.
 type medium struct {
 	dir       string
-	format    mempool.Format
+	format    record.Format
 	slotBytes int
 	perFile   int32 // slots of a full file
 	most      int32 // most slots in all files
@@ -37,7 +38,7 @@ type medium struct {
 }
 
 func newMedium(c *Config, dir string, lock *os.File) (*medium, error) {
-	m := &medium{dir: dir, format: c.Identity.Format(c.Sealer), lock: lock, in: c.Inject, now: c.now}
+	m := &medium{dir: dir, format: record.FormatOf(&c.Identity, c.Sealer), lock: lock, in: c.Inject, now: c.now}
 	m.slotBytes = m.format.SlotBytes()
 	m.most = int32(min(c.Bytes/int64(m.slotBytes), 1<<31-1))
 	m.perFile = int32(max(1, min(c.SegmentBytes/int64(m.slotBytes), int64(m.most))))
@@ -84,7 +85,7 @@ func (m *medium) end() {
 
 // Write implements slotted.Medium. It erases the header if it is stale, writes the pages and then
 // the header, so that a header never describes pages that are not there.
-func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Record) error {
+func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *record.Record) error {
 	if err := m.begin(); err != nil {
 		return err
 	}
@@ -110,7 +111,7 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Rec
 }
 
 // Read implements slotted.Medium.
-func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
+func (m *medium) Read(w int, slot int32, j *ops.Job, r *record.Record) error {
 	f, at := m.at(slot)
 	buf := m.buffers[w][:m.format.RecordBytes(r.PayloadBytes)]
 	if err := f.ReadAt(buf, at); err != nil {
@@ -125,17 +126,7 @@ func (m *medium) Read(w int, slot int32, j *ops.Job, r *mempool.Record) error {
 	case got.Key != r.Key || got.Seq != r.Seq || got.PayloadSum != r.PayloadSum:
 		return fmt.Errorf("%w: slot %d has the record %s", mempool.ErrCorrupt, slot, got.Key.Short())
 	}
-	var sum uint64
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, body) }) {
-		return ops.ErrEnded
-	}
-	if sum != r.PayloadSum {
-		return fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
-	}
-	if !j.Commit() {
-		return ops.ErrEnded
-	}
-	return nil
+	return slotted.Deliver(j, body, r)
 }
 
 // Erase implements slotted.Medium.

@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
@@ -108,7 +109,7 @@ func (d *disk) found(n int) (found int) {
 func (d *disk) path(file int) string { return filepath.Join(d.dir, fmt.Sprintf("slots-%04d", file)) }
 
 func (d *disk) slotBytes() int64 {
-	f := d.c.Identity.Format(d.c.Sealer)
+	f := record.FormatOf(&d.c.Identity, d.c.Sealer)
 	return int64(f.SlotBytes())
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
@@ -70,7 +71,7 @@ func (m *medium) slot(at int32, bytes int) []byte {
 }
 
 // Write implements slotted.Medium.
-func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) error {
+func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *record.Record) error {
 	dst := m.slot(at, r.PayloadBytes)
 	_, err := m.in.Move(blockio.Write, dst, func() (int, error) {
 		if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(dst, pages) }) {
@@ -82,23 +83,13 @@ func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *mempool.Record) e
 }
 
 // Read implements slotted.Medium.
-func (m *medium) Read(_ int, at int32, j *ops.Job, r *mempool.Record) error {
+func (m *medium) Read(_ int, at int32, j *ops.Job, r *record.Record) error {
 	src := m.slot(at, r.PayloadBytes)
 	n, err := m.in.Move(blockio.Read, src, func() (int, error) { return len(src), nil })
 	if err != nil {
 		return err
 	}
-	var sum uint64
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, src) }) {
-		return ops.ErrEnded
-	}
-	if n != len(src) || sum != r.PayloadSum {
-		return fmt.Errorf("%w: wrong checksum of %s in memory", mempool.ErrCorrupt, r.Key.Short())
-	}
-	if !j.Commit() {
-		return ops.ErrEnded
-	}
-	return nil
+	return slotted.Deliver(j, src[:n], r)
 }
 
 // Erase implements slotted.Medium. It does nothing: a slot that is not in the index is never read.

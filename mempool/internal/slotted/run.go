@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // run executes one operation on worker w.
@@ -65,7 +66,7 @@ func (s *Store) put(w int, j *ops.Job) mempool.Done {
 		return failed(err)
 	}
 	s.seq++
-	r := mempool.Record{Extent: *x, Seq: s.seq, PayloadBytes: s.info.Identity.Layout.Bytes(x)}
+	r := record.Record{Extent: *x, Seq: s.seq, PayloadBytes: s.info.Identity.Layout.Bytes(x)}
 	s.mu.Unlock()
 
 	err = s.medium.Write(w, at, stale, j, &r)

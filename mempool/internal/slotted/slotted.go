@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
+	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
 // Medium stores bytes in slots. Several workers call its methods at once. They never write or erase a
@@ -24,9 +25,9 @@ type Medium interface {
 	// Write writes a record to a slot: the header r and the job's pages. It sets r.PayloadSum.
 	// stale reports that the slot may still have the header of another record. After an error
 	// the slot's content is undefined.
-	Write(w int, slot int32, stale bool, j *ops.Job, r *mempool.Record) error
+	Write(w int, slot int32, stale bool, j *ops.Job, r *record.Record) error
 	// Read checks that the slot has exactly the record r, and copies its first pages to the job.
-	Read(w int, slot int32, j *ops.Job, r *mempool.Record) error
+	Read(w int, slot int32, j *ops.Job, r *record.Record) error
 	// Erase removes the record of a slot.
 	Erase(w int, slot int32) error
 	// Grow adds slots; have is their number before. It returns the new number of slots. Only one
@@ -39,10 +40,26 @@ type Medium interface {
 	Close(contents func() (all []Placed, whole bool)) error
 }
 
+// Deliver copies the payload of r, as it was read, to the pages of j, and commits j: the end of a Medium's Read. It fails
+// with mempool.ErrCorrupt if the payload is not the one that was written, and with ops.ErrEnded if j was given up.
+func Deliver(j *ops.Job, payload []byte, r *record.Record) error {
+	var sum uint64
+	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, payload) }) {
+		return ops.ErrEnded
+	}
+	if len(payload) != r.PayloadBytes || sum != r.PayloadSum {
+		return fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
+	}
+	if !j.Commit() {
+		return ops.ErrEnded
+	}
+	return nil
+}
+
 // Placed is a record and its slot.
 type Placed struct {
 	Slot   int32
-	Record mempool.Record
+	Record record.Record
 }
 
 // Config configures a store.
@@ -181,7 +198,7 @@ func (s *Store) placed() (all []Placed, whole bool) {
 }
 
 // record returns the record of an extent in the index.
-func (s *Store) record(x *mempool.Extent) mempool.Record {
+func (s *Store) record(x *mempool.Extent) record.Record {
 	p, _ := s.index.Place(x.Key)
-	return mempool.Record{Extent: *x, Seq: s.slots[p].seq, PayloadSum: s.slots[p].sum, PayloadBytes: s.info.Identity.Layout.Bytes(x)}
+	return record.Record{Extent: *x, Seq: s.slots[p].seq, PayloadSum: s.slots[p].sum, PayloadBytes: s.info.Identity.Layout.Bytes(x)}
 }

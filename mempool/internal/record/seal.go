@@ -1,4 +1,4 @@
-package mempool
+package record
 
 import (
 	"bytes"
@@ -16,6 +16,8 @@ import (
 	"slices"
 
 	"github.com/zeebo/xxh3"
+
+	"github.com/coppice-llm/coppice/mempool"
 )
 
 // MinSecretBytes is the least length of a secret, the length of the keys derived from it.
@@ -54,7 +56,7 @@ func NewSealer(random io.Reader, secrets ...[]byte) (*Sealer, error) {
 	s := &Sealer{random: random}
 	for i, secret := range secrets {
 		if len(secret) < MinSecretBytes {
-			return nil, fmt.Errorf("mempool: secret %d has %d bytes, want at least %d", i+1, len(secret), MinSecretBytes)
+			return nil, fmt.Errorf("record: secret %d has %d bytes, want at least %d", i+1, len(secret), MinSecretBytes)
 		}
 		prk, err := hkdf.Extract(sha256.New, secret, nil)
 		if err != nil {
@@ -69,14 +71,22 @@ func NewSealer(random io.Reader, secrets ...[]byte) (*Sealer, error) {
 		}
 		k.id, k.seal, k.name = hex.EncodeToString(id), seal, name
 		if _, twice := s.key(id); twice {
-			return nil, fmt.Errorf("mempool: secret %d is given twice", i+1)
+			return nil, fmt.Errorf("record: secret %d is given twice", i+1)
 		}
 		s.keys = append(s.keys, k)
 	}
 	if len(s.keys) == 0 {
-		return nil, errors.New("mempool: no secret is given")
+		return nil, errors.New("record: no secret is given")
 	}
 	return s, nil
+}
+
+// Check returns an error if s is missing for an identity of sealed records, or given for another.
+func (s *Sealer) Check(id *mempool.Identity) error {
+	if id.Sealed != (s != nil) {
+		return fmt.Errorf("record: Identity.Sealed is %v, and that a Sealer is given is %v; want both or none", id.Sealed, s != nil)
+	}
+	return nil
 }
 
 // IDs returns the ids of the secrets: keyed hashes of a constant, which reveal nothing of them. The
@@ -145,27 +155,27 @@ const (
 func (f *Format) begin(b []byte, magic string) (cipher.AEAD, error) {
 	k := &f.Sealer.keys[0]
 	copy(b, magic)
-	binary.LittleEndian.PutUint32(b[8:], recordVersion)
+	binary.LittleEndian.PutUint32(b[8:], mempool.RecordVersion)
 	binary.LittleEndian.PutUint32(b[12:], 0)
 	copy(b[16:], f.Fingerprint[:])
 	if _, err := hex.Decode(b[32:40], []byte(k.id)); err != nil {
 		return nil, err
 	}
 	if _, err := io.ReadFull(f.Sealer.random, b[40:sealedFixed]); err != nil {
-		return nil, fmt.Errorf("mempool: sealing a record: %w", err)
+		return nil, fmt.Errorf("record: sealing a record: %w", err)
 	}
 	return k.aead(b[40:sealedFixed])
 }
 
-// cipherOf returns the cipher of a sealed file whose clear part is b. It fails with ErrForeign for
+// cipherOf returns the cipher of a sealed file whose clear part is b. It fails with mempool.ErrForeign for
 // another version or secret.
 func (f *Format) cipherOf(b []byte) (cipher.AEAD, error) {
-	if v := binary.LittleEndian.Uint32(b[8:]); v != recordVersion {
-		return nil, fmt.Errorf("%w: version %d, not %d", ErrForeign, v, recordVersion)
+	if v := binary.LittleEndian.Uint32(b[8:]); v != mempool.RecordVersion {
+		return nil, fmt.Errorf("%w: version %d, not %d", mempool.ErrForeign, v, mempool.RecordVersion)
 	}
 	k, ok := f.Sealer.key(b[32:40])
 	if !ok {
-		return nil, fmt.Errorf("%w: sealed with the key %x, not %v", ErrForeign, b[32:40], f.Sealer)
+		return nil, fmt.Errorf("%w: sealed with the key %x, not %v", mempool.ErrForeign, b[32:40], f.Sealer)
 	}
 	return k.aead(b[40:sealedFixed])
 }
@@ -188,25 +198,25 @@ func (f *Format) seal(buf []byte, payload int) error {
 func (f *Format) openHeader(b []byte) (r Record, aead cipher.AEAD, err error) {
 	head := f.HeaderBytes()
 	if len(b) < head {
-		return r, nil, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
+		return r, nil, fmt.Errorf("%w: a header of %d bytes", mempool.ErrCorrupt, len(b))
 	}
 	b = b[:head]
 	switch magic := string(b[:8]); {
 	case magic == recordMagic:
-		return r, nil, fmt.Errorf("%w: the record is not sealed", ErrForeign)
+		return r, nil, fmt.Errorf("%w: the record is not sealed", mempool.ErrForeign)
 	case magic != sealedRecord && bytes.Count(b[:recordFixed], []byte{0}) == recordFixed:
-		return r, nil, ErrMiss
+		return r, nil, mempool.ErrMiss
 	case magic != sealedRecord:
-		return r, nil, fmt.Errorf("%w: no sealed record begins with %q", ErrCorrupt, magic)
+		return r, nil, fmt.Errorf("%w: no sealed record begins with %q", mempool.ErrCorrupt, magic)
 	case binary.LittleEndian.Uint64(b[head-8:]) != xxh3.Hash(b[:head-8]):
-		return r, nil, fmt.Errorf("%w: wrong checksum of the header", ErrCorrupt)
+		return r, nil, fmt.Errorf("%w: wrong checksum of the header", mempool.ErrCorrupt)
 	}
 	if aead, err = f.cipherOf(b); err != nil {
 		return r, nil, err
 	}
 	plain, err := aead.Open(nil, headNonce, b[sealedFixed:head-8], b[:sealedFixed])
 	if err != nil {
-		return r, nil, fmt.Errorf("%w: the header was not sealed with the key %x, or was changed", ErrCorrupt, b[32:40])
+		return r, nil, fmt.Errorf("%w: the header was not sealed with the key %x, or was changed", mempool.ErrCorrupt, b[32:40])
 	}
 	inner := f.Unsealed()
 	r, err = inner.ParseHeader(plain)
@@ -218,7 +228,7 @@ func (f *Format) openPages(buf []byte, aead cipher.AEAD, r *Record) error {
 	head := f.HeaderBytes()
 	pages := buf[head : head+r.PayloadBytes+tagBytes]
 	if _, err := aead.Open(pages[:0], pagesNonce, pages, buf[:sealedFixed]); err != nil {
-		return fmt.Errorf("%w: the pages of %s are not those that were sealed", ErrCorrupt, r.Key.Short())
+		return fmt.Errorf("%w: the pages of %s are not those that were sealed", mempool.ErrCorrupt, r.Key.Short())
 	}
 	return nil
 }
@@ -241,13 +251,13 @@ func (f *Format) SealIndex(b []byte) ([]byte, error) {
 	return aead.Seal(sealed, headNonce, b, f.indexData(sealed)), nil
 }
 
-// OpenIndex returns the bytes that were given to SealIndex. Errors: ErrForeign, ErrCorrupt.
+// OpenIndex returns the bytes that were given to SealIndex. Errors: mempool.ErrForeign, mempool.ErrCorrupt.
 func (f *Format) OpenIndex(b []byte) ([]byte, error) {
 	if f.Sealer == nil {
 		return b, nil
 	}
 	if len(b) < sealedFixed || string(b[:8]) != sealedIndex || !bytes.Equal(b[16:32], f.Fingerprint[:]) {
-		return nil, fmt.Errorf("%w: no sealed index", ErrCorrupt)
+		return nil, fmt.Errorf("%w: no sealed index", mempool.ErrCorrupt)
 	}
 	aead, err := f.cipherOf(b)
 	if err != nil {
@@ -255,7 +265,7 @@ func (f *Format) OpenIndex(b []byte) ([]byte, error) {
 	}
 	plain, err := aead.Open(nil, headNonce, b[sealedFixed:], f.indexData(b[:sealedFixed]))
 	if err != nil {
-		return nil, fmt.Errorf("%w: the index was changed, or sealed with other secrets", ErrCorrupt)
+		return nil, fmt.Errorf("%w: the index was changed, or sealed with other secrets", mempool.ErrCorrupt)
 	}
 	return plain, nil
 }
@@ -268,13 +278,13 @@ func (f *Format) indexData(b []byte) []byte {
 // Name names the record of an extent where names can be seen, such as in a shared directory: the
 // extent's Key, or with a Sealer a keyed hash of it: a guess of a prompt can't be tested by its name
 // without the secret.
-type Name Key
+type Name mempool.Key
 
 // String returns the name in hexadecimal.
-func (n Name) String() string { return Key(n).String() }
+func (n Name) String() string { return mempool.Key(n).String() }
 
 // Named reports whether a record of k may have the name n.
-func (f *Format) Named(k Key, n Name) bool {
+func (f *Format) Named(k mempool.Key, n Name) bool {
 	for name := range f.Names(k) {
 		if name == n {
 			return true
@@ -285,7 +295,7 @@ func (f *Format) Named(k Key, n Name) bool {
 
 // Names yields the names that a record of k may have: first that of new records, then those under
 // earlier secrets.
-func (f *Format) Names(k Key) iter.Seq[Name] {
+func (f *Format) Names(k mempool.Key) iter.Seq[Name] {
 	return func(yield func(Name) bool) {
 		if f.Sealer == nil {
 			yield(Name(k))

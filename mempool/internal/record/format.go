@@ -1,4 +1,4 @@
-package mempool
+package record
 
 import (
 	"bytes"
@@ -9,18 +9,11 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
-)
-
-// Limits of the variable parts of a record. They bound HeaderBytes and SlotBytes.
-const (
-	MaxNamespaceBytes = 1024 // model, LoRA and salt together
-	MaxExtentMedia    = 64
+	"github.com/coppice-llm/coppice/mempool"
 )
 
 const (
-	recordMagic   = "CPPCKVX\n"
-	recordVersion = 1
-
+	recordMagic = "CPPCKVX\n"
 	recordFixed = 152  // bytes of a header before the strings
 	recordAlign = 4096 // of header and pages: the alignment that direct I/O needs on nearly every system
 )
@@ -39,14 +32,18 @@ const (
 // the XXH3-64 of all header bytes before it. Numbers are little-endian. A Sealer encrypts header
 // and pages; seal.go has that form.
 type Format struct {
-	Fingerprint Fingerprint
-	Layout      Layout
+	Fingerprint mempool.Fingerprint
+	Layout      mempool.Layout
 	Sealer      *Sealer // nil: records are not sealed
 }
 
+// FormatOf returns the format of the records of a store with this identity. s must be nil unless
+// id.Sealed.
+func FormatOf(id *mempool.Identity, s *Sealer) Format { return Format{id.Fingerprint(), id.Layout, s} }
+
 // Record is an extent in a store.
 type Record struct {
-	Extent
+	mempool.Extent
 	Seq          uint64 // ascending in the order of writing, in one store
 	PayloadBytes int
 	PayloadSum   uint64 // Sum of the pages
@@ -56,7 +53,7 @@ type Record struct {
 // rounded up to a multiple of 4096. For extents of 256 tokens the longest header has
 // 152 + 1024 + 24·64 + 4·256 + 8 = 3,744 bytes, so HeaderBytes is 4,096.
 func (f *Format) HeaderBytes() int {
-	most := recordFixed + MaxNamespaceBytes + 24*MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
+	most := recordFixed + mempool.MaxNamespaceBytes + 24*mempool.MaxExtentMedia + 4*f.Layout.ExtentTokens() + 8
 	if f.Sealer != nil {
 		most += sealedBytes
 	}
@@ -96,7 +93,7 @@ func (f *Format) Encode(buf []byte, r *Record) error {
 
 // Decode reads the record in buf: its header, and its pages, which it returns as a part of buf. It
 // opens sealed pages in place, so that buf can be decoded only once. It does not compare PayloadSum.
-// Errors are those of ParseHeader, and ErrCorrupt if buf is shorter than the record.
+// Errors are those of ParseHeader, and mempool.ErrCorrupt if buf is shorter than the record.
 func (f *Format) Decode(buf []byte) (r Record, pages []byte, err error) {
 	var aead cipher.AEAD
 	if f.Sealer != nil {
@@ -108,7 +105,7 @@ func (f *Format) Decode(buf []byte) (r Record, pages []byte, err error) {
 		return r, nil, err
 	}
 	if n := f.RecordBytes(r.PayloadBytes); len(buf) < n {
-		return r, nil, fmt.Errorf("%w: %d bytes of %d", ErrCorrupt, len(buf), n)
+		return r, nil, fmt.Errorf("%w: %d bytes of %d", mempool.ErrCorrupt, len(buf), n)
 	}
 	if aead != nil {
 		err = f.openPages(buf, aead, &r)
@@ -122,7 +119,7 @@ func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	at := len(dst)
 	ns := &r.Namespace
 	dst = append(dst, recordMagic...)
-	dst = binary.LittleEndian.AppendUint32(dst, recordVersion)
+	dst = binary.LittleEndian.AppendUint32(dst, mempool.RecordVersion)
 	length := recordFixed + len(ns.Model) + len(ns.LoRA) + len(ns.Salt) + 4*len(r.Tokens) + 24*len(r.Media) + 8
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(length))
 	dst = append(dst, f.Fingerprint[:]...)
@@ -139,47 +136,47 @@ func (f *Format) AppendHeader(dst []byte, r *Record) []byte {
 	}
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(len(r.Tokens)))
 	dst = append(append(append(dst, ns.Model...), ns.LoRA...), ns.Salt...)
-	dst = appendMedia(appendTokens(dst, r.Tokens), r.Media)
+	dst = kv.AppendMedia(kv.AppendTokens(dst, r.Tokens), r.Media)
 	return binary.LittleEndian.AppendUint64(dst, xxh3.Hash(dst[at:]))
 }
 
 // ParseHeader reads a header from the beginning of b, which may be longer than the header.
-// Errors: ErrMiss if b begins with zeros (there is no record), ErrForeign for another
-// version or fingerprint, ErrCorrupt for wrong bytes. A returned record has lengths that
+// Errors: mempool.ErrMiss if b begins with zeros (there is no record), mempool.ErrForeign for another
+// version or fingerprint, mempool.ErrCorrupt for wrong bytes. A returned record has lengths that
 // agree with the layout, and the key of its contents.
 //
 // ParseHeader verifies the checksum before it compares the fingerprint, so that damage to
-// the fingerprint gives ErrCorrupt and not ErrForeign.
+// the fingerprint gives mempool.ErrCorrupt and not mempool.ErrForeign.
 func (f *Format) ParseHeader(b []byte) (Record, error) {
 	if f.Sealer != nil {
 		r, _, err := f.openHeader(b)
 		return r, err
 	}
 	if len(b) < recordFixed+8 {
-		return Record{}, fmt.Errorf("%w: a header of %d bytes", ErrCorrupt, len(b))
+		return Record{}, fmt.Errorf("%w: a header of %d bytes", mempool.ErrCorrupt, len(b))
 	}
 	if string(b[:8]) != recordMagic {
 		if string(b[:8]) == sealedRecord {
-			return Record{}, fmt.Errorf("%w: the record is sealed", ErrForeign)
+			return Record{}, fmt.Errorf("%w: the record is sealed", mempool.ErrForeign)
 		}
 		if bytes.Count(b[:recordFixed], []byte{0}) == recordFixed {
-			return Record{}, ErrMiss
+			return Record{}, mempool.ErrMiss
 		}
-		return Record{}, fmt.Errorf("%w: no record begins with %q", ErrCorrupt, b[:8])
+		return Record{}, fmt.Errorf("%w: no record begins with %q", mempool.ErrCorrupt, b[:8])
 	}
-	if v := binary.LittleEndian.Uint32(b[8:]); v != recordVersion {
-		return Record{}, fmt.Errorf("%w: version %d, not %d", ErrForeign, v, recordVersion)
+	if v := binary.LittleEndian.Uint32(b[8:]); v != mempool.RecordVersion {
+		return Record{}, fmt.Errorf("%w: version %d, not %d", mempool.ErrForeign, v, mempool.RecordVersion)
 	}
 	length := int(binary.LittleEndian.Uint32(b[12:]))
 	if length < recordFixed+8 || length > min(len(b), f.HeaderBytes()) {
-		return Record{}, fmt.Errorf("%w: a header of %d bytes, at most %d fit", ErrCorrupt, length, min(len(b), f.HeaderBytes()))
+		return Record{}, fmt.Errorf("%w: a header of %d bytes, at most %d fit", mempool.ErrCorrupt, length, min(len(b), f.HeaderBytes()))
 	}
 	b = b[:length]
 	if sum := binary.LittleEndian.Uint64(b[length-8:]); sum != xxh3.Hash(b[:length-8]) {
-		return Record{}, fmt.Errorf("%w: wrong checksum of the header", ErrCorrupt)
+		return Record{}, fmt.Errorf("%w: wrong checksum of the header", mempool.ErrCorrupt)
 	}
 	if !bytes.Equal(b[16:32], f.Fingerprint[:]) {
-		return Record{}, fmt.Errorf("%w: fingerprint %x, not %s", ErrForeign, b[16:32], f.Fingerprint)
+		return Record{}, fmt.Errorf("%w: fingerprint %x, not %s", mempool.ErrForeign, b[16:32], f.Fingerprint)
 	}
 	return f.parse(b)
 }
@@ -201,8 +198,8 @@ func (f *Format) parse(b []byte) (Record, error) {
 	}
 	tokens := binary.LittleEndian.Uint64(b[144:])
 	rest := b[recordFixed : len(b)-8]
-	if start > 1<<40 || tokens > MaxExtentTokens || len(rest) != lens[0]+lens[1]+lens[2]+4*int(tokens)+24*lens[3] {
-		return Record{}, fmt.Errorf("%w: wrong lengths in a header", ErrCorrupt)
+	if start > 1<<40 || tokens > mempool.MaxExtentTokens || len(rest) != lens[0]+lens[1]+lens[2]+4*int(tokens)+24*lens[3] {
+		return Record{}, fmt.Errorf("%w: wrong lengths in a header", mempool.ErrCorrupt)
 	}
 	r.Start = int(start)
 	for i, s := range [...]*string{&r.Namespace.Model, &r.Namespace.LoRA, &r.Namespace.Salt} {
@@ -218,10 +215,10 @@ func (f *Format) parse(b []byte) (Record, error) {
 		r.Media = append(r.Media, kv.Media{At: int(at), Tokens: int(n), Hash: binary.LittleEndian.Uint64(rest[16:])})
 	}
 	if err := f.Layout.Check(&r.Extent); err != nil {
-		return Record{}, fmt.Errorf("%w: %v", ErrCorrupt, err)
+		return Record{}, fmt.Errorf("%w: %v", mempool.ErrCorrupt, err)
 	}
 	if int(pages) != f.Layout.Pages(&r.Extent) || int(pageBytes) != f.Layout.PageBytes || payload != uint64(f.Layout.Bytes(&r.Extent)) {
-		return Record{}, fmt.Errorf("%w: %d pages of %d bytes are recorded as %d bytes", ErrCorrupt, pages, pageBytes, payload)
+		return Record{}, fmt.Errorf("%w: %d pages of %d bytes are recorded as %d bytes", mempool.ErrCorrupt, pages, pageBytes, payload)
 	}
 	r.PayloadBytes = int(payload)
 	return r, nil

@@ -1,4 +1,4 @@
-package mempool
+package record
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/mempool"
 )
 
 func testSealer(t testing.TB, random io.Reader, secrets ...byte) *Sealer {
@@ -31,15 +32,15 @@ func testSealer(t testing.TB, random io.Reader, secrets ...byte) *Sealer {
 // encoded returns a record's bytes. The payload has the numbers from 0 on.
 func encoded(t testing.TB, s *Sealer) (f Format, r Record, buf []byte) {
 	t.Helper()
-	id := Identity{ModelID: "m", NumericsID: "n", PageLayout: PageLayout, Layout: testLayout, Sealed: s != nil}
-	f = id.Format(s)
+	id := mempool.Identity{ModelID: "m", NumericsID: "n", PageLayout: mempool.PageLayout, Layout: testLayout, Sealed: s != nil}
+	f = FormatOf(&id, s)
 	x := testLayout.AppendExtents(nil, kv.Namespace{Model: "x", LoRA: "y", Salt: "z"}, seq(3, 16), []kv.Media{{At: 2, Tokens: 2, Hash: 5}})[0]
 	n := testLayout.Bytes(&x)
 	buf = make([]byte, f.RecordBytes(n))
 	for i := range n {
 		buf[f.HeaderBytes()+i] = byte(i)
 	}
-	r = Record{Extent: x, Seq: 9, PayloadBytes: n, PayloadSum: Sum(buf[f.HeaderBytes() : f.HeaderBytes()+n])}
+	r = Record{Extent: x, Seq: 9, PayloadBytes: n, PayloadSum: mempool.Sum(buf[f.HeaderBytes() : f.HeaderBytes()+n])}
 	if err := f.Encode(buf, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +75,7 @@ func TestSealFlips(t *testing.T) {
 		bad := bytes.Clone(buf)
 		bad[i] ^= 1 << (i % 8)
 		_, _, err := f.Decode(bad)
-		if i < end && !errors.Is(err, ErrCorrupt) && !errors.Is(err, ErrForeign) {
+		if i < end && !errors.Is(err, mempool.ErrCorrupt) && !errors.Is(err, mempool.ErrForeign) {
 			t.Fatalf("byte %d flipped: %v", i, err)
 		} else if i >= end && err != nil {
 			t.Fatalf("byte %d, of the padding, flipped: %v", i, err)
@@ -83,7 +84,7 @@ func TestSealFlips(t *testing.T) {
 }
 
 // TestSealErrors checks which of the errors a record gets that can't be opened: only wrong bytes are
-// ErrCorrupt.
+// mempool.ErrCorrupt.
 func TestSealErrors(t *testing.T) {
 	f, r, buf := encoded(t, testSealer(t, rand.Reader, 1))
 	plain, _, open := encoded(t, nil)
@@ -104,17 +105,17 @@ func TestSealErrors(t *testing.T) {
 	}{
 		{"own", f, buf, nil},
 		{"rotated", with(2, 1), buf, nil},
-		{"another secret", with(2), buf, ErrForeign},
-		{"no secret", plain, buf, ErrForeign},
-		{"another identity", other, buf, ErrForeign},
-		{"not sealed", f, slices.Concat(open, make([]byte, 4096)), ErrForeign},
-		{"erased", f, make([]byte, len(buf)), ErrMiss},
-		{"cut", f, buf[:f.HeaderBytes()], ErrCorrupt},
-		{"cut in the header", f, buf[:200], ErrCorrupt},
-		{"changed version, same checksum", f, later, ErrCorrupt},
+		{"another secret", with(2), buf, mempool.ErrForeign},
+		{"no secret", plain, buf, mempool.ErrForeign},
+		{"another identity", other, buf, mempool.ErrForeign},
+		{"not sealed", f, slices.Concat(open, make([]byte, 4096)), mempool.ErrForeign},
+		{"erased", f, make([]byte, len(buf)), mempool.ErrMiss},
+		{"cut", f, buf[:f.HeaderBytes()], mempool.ErrCorrupt},
+		{"cut in the header", f, buf[:200], mempool.ErrCorrupt},
+		{"changed version, same checksum", f, later, mempool.ErrCorrupt},
 	} {
 		got, pages, err := tc.f.Decode(bytes.Clone(tc.b))
-		if !errors.Is(err, tc.want) || err == nil && (got.Key != r.Key || got.Seq != r.Seq || Sum(pages) != r.PayloadSum) {
+		if !errors.Is(err, tc.want) || err == nil && (got.Key != r.Key || got.Seq != r.Seq || mempool.Sum(pages) != r.PayloadSum) {
 			t.Errorf("%s: %v, want %v; %+v", tc.name, err, tc.want, got)
 		}
 		if err != nil && strings.Contains(err.Error(), "\x01") {
@@ -140,7 +141,7 @@ func TestSealIndex(t *testing.T) {
 			t.Errorf("byte %d flipped: %q", i, b)
 		}
 	}
-	if _, err := f.OpenIndex(record); !errors.Is(err, ErrCorrupt) {
+	if _, err := f.OpenIndex(record); !errors.Is(err, mempool.ErrCorrupt) {
 		t.Errorf("a record as an index: %v", err)
 	}
 	for _, secrets := range [][]byte{{1}, {2, 1}, {1, 3}, {3}} {
@@ -193,7 +194,7 @@ func TestEncodeAllocates(t *testing.T) {
 //
 //	go test ./mempool -run xxx -bench Record
 func BenchmarkRecord(b *testing.B) {
-	layout := LayoutOf(16, 64<<10)
+	layout := mempool.LayoutOf(16, 64<<10)
 	x := layout.AppendExtents(nil, kv.Namespace{Salt: "z"}, seq(3, layout.ExtentTokens()), nil)[0]
 	for name, s := range map[string]*Sealer{"sealed=false": nil, "sealed=true": testSealer(b, rand.Reader, 1)} {
 		f := Format{Layout: layout, Sealer: s}
