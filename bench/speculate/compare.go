@@ -6,12 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // Config says how Compare plays a load. Open is required.
@@ -30,6 +32,14 @@ type Work struct {
 	Steps    uint64 `json:"steps"`
 	Drafted  int    `json:"drafted"`  // tokens that were drafted
 	Accepted int    `json:"accepted"` // of Drafted
+	// Sources splits both by the source of the drafts; sources that have drafted nothing are left out.
+	Sources map[string]Drafts `json:"sources,omitempty"`
+}
+
+// Drafts counts drafts of one source.
+type Drafts struct {
+	Drafted  int `json:"drafted"`
+	Accepted int `json:"accepted"`
 }
 
 // add adds what has happened between two looks at a node.
@@ -37,6 +47,19 @@ func (w *Work) add(before, after *coppice.Stats) {
 	w.Steps += after.Scheduler.Steps - before.Scheduler.Steps
 	w.Drafted += after.Engine.Drafted - before.Engine.Drafted
 	w.Accepted += after.Engine.Confirmed - before.Engine.Confirmed
+	was, is := &before.Scheduler.Drafts, &after.Scheduler.Drafts
+	for s := range scheduler.DraftSource(scheduler.DraftSources) {
+		d := w.Sources[s.String()]
+		d.Drafted += int(is.Drafted[s] - was.Drafted[s])
+		d.Accepted += int(is.Accepted[s] - was.Accepted[s])
+		if d.Drafted == 0 {
+			continue
+		}
+		if w.Sources == nil {
+			w.Sources = map[string]Drafts{}
+		}
+		w.Sources[s.String()] = d
+	}
 }
 
 // Side has the figures of the runs with drafts off, or of those with drafts on.
@@ -150,11 +173,25 @@ type Table []*Comparison
 
 // Rows implements bench.Report.
 func (t Table) Rows() (rows [][]string, legend string) {
-	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "steps off", "steps on", "drafted", "accepted", "digest"}}
+	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "steps off", "steps on", "accepted of drafted", "digest"}}
 	for _, c := range t {
 		rows = append(rows, []string{c.Load, fmt.Sprint(c.Tasks), fmt.Sprint(c.OutputTokens), fmt.Sprintf("%.1f", c.Off.TokensPerSecond),
 			fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio), fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps),
-			fmt.Sprint(c.On.Drafted), fmt.Sprint(c.On.Accepted), c.Digest})
+			c.On.drafts(), c.Digest})
 	}
 	return rows, "Decode tokens per second, medians of runs in turns. The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
+}
+
+// drafts returns the accepted and the drafted tokens, of each source and in all: "own 90/120, grammar 30/30".
+func (w *Work) drafts() string {
+	var parts []string
+	for s := range scheduler.DraftSource(scheduler.DraftSources) {
+		if d, ok := w.Sources[s.String()]; ok {
+			parts = append(parts, fmt.Sprintf("%v %d/%d", s, d.Accepted, d.Drafted))
+		}
+	}
+	if len(parts) == 0 {
+		return "–"
+	}
+	return strings.Join(parts, ", ")
 }

@@ -63,14 +63,17 @@ func (f *forced) row(c *engine.Batch, r *engine.Row) (err error) {
 	if r.Mask, err = f.mask(c, r.Slot, r.SampleIndex, r.Mask); err != nil || len(r.Drafts) == 0 {
 		return err
 	}
-	asked := r.DraftMasks
+	asked, script := r.DraftMasks, f.scripts[f.slots[r.Slot]]
 	r.DraftMasks = make([]engine.MaskID, len(r.Drafts))
-	for i := range r.Drafts {
+	right := true // the drafts so far are the script's tokens; the mask after another one is that of another text
+	for i, draft := range r.Drafts {
+		n := r.SampleIndex + int32(i)
+		right = right && draft == script[n]
 		var of engine.MaskID
-		if len(asked) > 0 {
+		if right && len(asked) > 0 {
 			of = asked[i]
 		}
-		if r.DraftMasks[i], err = f.mask(c, r.Slot, r.SampleIndex+int32(i)+1, of); err != nil {
+		if r.DraftMasks[i], err = f.mask(c, r.Slot, n+1, of); err != nil {
 			return err
 		}
 	}

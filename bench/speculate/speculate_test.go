@@ -21,9 +21,13 @@ import (
 const speaking = "../../cmd/internal/speak/speak.gguf"
 
 // nodes opens nodes of the speaking model.
-func nodes(_ bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
+func nodes(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
+	speculate := scheduler.SpeculateOff
+	if drafts {
+		speculate = 8 // not SpeculateAuto, which measures times
+	}
 	m, err := local.Open(speaking, local.Options{
-		Node: coppice.Config{Scheduler: scheduler.Config{MaxInflight: 2}},
+		Node: coppice.Config{Scheduler: scheduler.Config{MaxInflight: 2, Speculate: speculate}},
 		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
 			b, err := cpu.Open(m, cpu.Config{KVTokens: 8192, MaxRows: 16, MaxSlots: 16})
 			if err != nil {
@@ -38,8 +42,9 @@ func nodes(_ bool, around func(engine.Backend) engine.Backend) (*coppice.Node, e
 	return m.Node, nil
 }
 
-// Each output is its script, with a schema and without, one task and sixteen at a time, and while
-// deferred rows are in flight. ask fails if an output is another one.
+// Each output is its script, with a schema and without, one task and sixteen at a time, while
+// deferred rows are in flight, and with drafts, some of which are refused. ask fails if an output is
+// another one, and Compare if drafts change the logits.
 func TestForcedOutput(t *testing.T) {
 	for _, name := range []string{"calls", "streams"} {
 		load, err := Open(name)
@@ -57,8 +62,11 @@ func TestForcedOutput(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if steps != cfg.Steps(load) || c.Tasks != len(load.Tasks) || c.OutputTokens < 10*c.Tasks || c.Off.TokensPerSecond <= 0 || c.On.Steps == 0 || !c.Identical {
+		if steps != cfg.Steps(load) || c.Tasks != len(load.Tasks) || c.OutputTokens < 10*c.Tasks || c.Off.TokensPerSecond <= 0 || !c.Identical {
 			t.Errorf("%d steps of progress: %+v", steps, c)
+		}
+		if on := c.On; c.Off.Drafted > 0 || on.Accepted == 0 || on.Accepted == on.Drafted || on.Sources["own"].Accepted == 0 || on.Sources["own"].Accepted > on.Accepted {
+			t.Errorf("off: %+v, on: %+v", c.Off, on)
 		}
 	}
 }
@@ -157,12 +165,16 @@ func TestForcedDrafts(t *testing.T) {
 	if n != int32(len(script)) {
 		t.Errorf("%d tokens of the script were sampled", n)
 	}
+	// The mask after a draft counts only if the drafts until then are the script's tokens.
 	only := make([]uint64, info.MaskWords())
 	only[0] = 1 << 7
-	_, err = f.Submit(&engine.Batch{Seq: seq + 1, Masks: []engine.MaskSet{{ID: 1, Bits: only}},
-		Rows: []engine.Row{{Start: at, Tokens: []kv.Token{1}, Sample: true, SampleIndex: 5, Drafts: []kv.Token{45}, DraftMasks: []engine.MaskID{1}}}})
-	if !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "forbids token 6") {
+	batch = &engine.Batch{Seq: seq + 1, Masks: []engine.MaskSet{{ID: 1, Bits: only}},
+		Rows: []engine.Row{{Start: at, Tokens: []kv.Token{1}, Sample: true, SampleIndex: 5, Drafts: []kv.Token{45}, DraftMasks: []engine.MaskID{1}}}}
+	if _, err = f.Submit(batch); !errors.Is(err, engine.ErrInvalid) || !strings.Contains(err.Error(), "forbids token 6") {
 		t.Errorf("a draft's mask of another token: %v", err)
+	}
+	if batch.Rows[0].Drafts[0] = 7; forcedOut(t, f, batch).Token != 45 {
+		t.Error("a row with a wrong draft samples another token than the script's")
 	}
 }
 
