@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/bits"
 	"slices"
 
 	"github.com/zeebo/xxh3"
@@ -150,8 +151,8 @@ func (s *Sampler) FailRow(r *engine.Row, err error, out *engine.RowOut) {
 // that index in the output; ok is false if none is allowed. best is the index of the largest logit.
 func (s *Sampler) draw(sl *slot, index int32, mask []uint64, logits []float32, best int) (kv.Token, bool) {
 	p := &sl.params
-	if len(p.Bias) == 0 && !p.Penalised() && mask == nil && p.Temperature == 0 {
-		return kv.Token(best), true
+	if len(p.Bias) == 0 && !p.Penalised() && p.Temperature == 0 {
+		return allowed(logits, mask, best)
 	}
 	copy(s.work, logits)
 	for _, b := range p.Bias {
@@ -166,6 +167,24 @@ func (s *Sampler) draw(sl *slot, index int32, mask []uint64, logits []float32, b
 		return kv.Token(best), !math.IsInf(float64(s.work[best]), -1)
 	}
 	return s.random(p, index)
+}
+
+// allowed returns the token of the largest logit that the mask allows, the lowest on ties; best is that of
+// all tokens. It reads the logits of allowed tokens only: under a format, those are often few.
+func allowed(logits []float32, mask []uint64, best int) (kv.Token, bool) {
+	if mask == nil || mask[best/64]>>(best%64)&1 != 0 {
+		return kv.Token(best), true
+	}
+	at, top := -1, float32(math.Inf(-1))
+	for w, left := range mask {
+		for ; left != 0; left &= left - 1 {
+			t := 64*w + bits.TrailingZeros64(left)
+			if t < len(logits) && logits[t] > top {
+				at, top = t, logits[t]
+			}
+		}
+	}
+	return kv.Token(max(at, 0)), at >= 0
 }
 
 // digest returns XXH3-64 of the logits as little-endian f32.

@@ -128,6 +128,37 @@ func TestDrawEqualsSorting(t *testing.T) {
 	}
 }
 
+// Under a mask the greedy token is the one that a bias of 0, which takes the long way, gives as well: with
+// ties, with bits past the vocabulary, and where the mask allows nothing.
+func TestGreedyUnderMask(t *testing.T) {
+	r := rand.New(rand.NewPCG(4, 5))
+	none := 0
+	for i := range 2000 {
+		n := 1 + r.IntN(200)
+		l := logits(uint64(i), n)
+		for range r.IntN(4) {
+			l[r.IntN(n)] = slices.Max(l)
+		}
+		mask := make([]uint64, (n+63)/64)
+		for range r.IntN(6) {
+			at := r.IntN(64 * len(mask))
+			mask[at/64] |= 1 << (at % 64)
+		}
+		var got, want engine.RowOut
+		bound(n, engine.SamplingParams{}).Sample(&engine.Row{Sample: true}, 0, mask, l, &got)
+		bound(n, engine.SamplingParams{Bias: []engine.TokenBias{{}}}).Sample(&engine.Row{Sample: true}, 0, mask, l, &want)
+		if got.Token != want.Token || (got.Err == nil) != (want.Err == nil) {
+			t.Fatalf("case %d: token %d, %v; want %d, %v", i, got.Token, got.Err, want.Token, want.Err)
+		}
+		if got.Err != nil {
+			none++
+		}
+	}
+	if none == 0 || none == 2000 {
+		t.Errorf("%d masks allow nothing", none)
+	}
+}
+
 // TestDistribution draws from a known softmax. A correct sampler exceeds the bound of χ², with 9
 // degrees of freedom, once in a million.
 func TestDistribution(t *testing.T) {
