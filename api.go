@@ -120,6 +120,13 @@ type Tiers = actors.Tiers
 //		// SpecialText lists special tokens whose text the pieces have, such as the marks around a tool
 //		// call. StopStrings are not looked for in it. Default: special tokens have no text.
 //		SpecialText []kv.Token
+//		// Prediction is text that the output is expected to repeat in large parts, such as a file of which
+//		// the prompt asks for a changed copy. Where it is right the output comes sooner; it changes no token.
+//		// It needs a tokenizer. What is longer than an output can be is not used. Default: none.
+//		Prediction string
+//		// Speculate says how many guesses at its next tokens an output verifies in a step. Default: as
+//		// Scheduler.Speculate says.
+//		Speculate scheduler.Speculate
 //		// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 //		// output ends where no continuation matches; where it may end or continue, the model
 //		// decides. Default: any text.
@@ -237,12 +244,15 @@ type Piece = actors.Piece
 //		// ComputedTokens counts the other prompt tokens; fewer if the sample ended early.
 //		ComputedTokens int
 //		OutputTokens   int
-//		StopString     string // the stop string that ended the output, or ""
-//		Preemptions    int
-//		LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
-//		Queued         time.Duration // time in the scheduler's queue
-//		FirstToken     time.Duration // time from the submission to the scheduler to the first token
-//		Total          time.Duration // time from the submission to the scheduler to the end
+//		// Drafts counts the guesses at output tokens that were verified, and those that were right, which
+//		// are part of OutputTokens.
+//		Drafts      scheduler.DraftCounts
+//		StopString  string // the stop string that ended the output, or ""
+//		Preemptions int
+//		LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
+//		Queued      time.Duration // time in the scheduler's queue
+//		FirstToken  time.Duration // time from the submission to the scheduler to the first token
+//		Total       time.Duration // time from the submission to the scheduler to the end
 //		// Timeline lists the events of the sample, oldest first, if Request.Timeline is set.
 //		Timeline []scheduler.Mark
 //	}

@@ -49,6 +49,9 @@ type Bill struct {
 	CachedByTier   [kv.Tiers]int
 	ComputedTokens int // prompt tokens computed, summed over the samples
 	OutputTokens   int
+	// Drafted are the guesses at output tokens that were verified, and Accepted those that were right,
+	// which are part of OutputTokens. Both are summed over the samples.
+	Drafted, Accepted int
 }
 
 // Add adds the ending of a sample. A sample of which no prompt token was cached or computed
@@ -56,6 +59,8 @@ type Bill struct {
 func (b *Bill) Add(e *Ending) {
 	b.OutputTokens += e.OutputTokens
 	b.ComputedTokens += e.ComputedTokens
+	drafted, accepted := e.Drafts.Sum()
+	b.Drafted, b.Accepted = b.Drafted+int(drafted), b.Accepted+int(accepted)
 	if e.CachedTokens+e.ComputedTokens == 0 {
 		return // no step had begun
 	}

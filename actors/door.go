@@ -57,6 +57,13 @@ type Request struct {
 	// SpecialText lists special tokens whose text the pieces have, such as the marks around a tool
 	// call. StopStrings are not looked for in it. Default: special tokens have no text.
 	SpecialText []kv.Token
+	// Prediction is text that the output is expected to repeat in large parts, such as a file of which
+	// the prompt asks for a changed copy. Where it is right the output comes sooner; it changes no token.
+	// It needs a tokenizer. What is longer than an output can be is not used. Default: none.
+	Prediction string
+	// Speculate says how many guesses at its next tokens an output verifies in a step. Default: as
+	// Scheduler.Speculate says.
+	Speculate scheduler.Speculate
 	// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 	// output ends where no continuation matches; where it may end or continue, the model
 	// decides. Default: any text.
@@ -148,10 +155,10 @@ func (s *System) Open(req Request) (*Stream, error) {
 	stream.deadline, stream.stops, stream.keepStop, stream.special = deadline, stops, req.KeepStop, slices.Clone(req.SpecialText)
 	stream.tellBegun = req.Begun
 	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
-	if req.Prompt != "" {
+	if req.Prompt != "" || req.Prediction != "" {
 		s.turns.tell(&encode{tenant: req.Tenant, stream: stream, req: req})
 	} else {
-		s.submit(stream, req, req.Tokens)
+		s.submit(stream, req, req.Tokens, nil)
 	}
 	return stream, nil
 }
@@ -166,6 +173,8 @@ func (s *System) check(req *Request) error {
 	switch most := s.cfg.Scheduler.MaxSamples; {
 	case req.Prompt != "" && s.cfg.Tokenizer == nil:
 		return fmt.Errorf("%w: a text prompt needs a tokenizer, give tokens", scheduler.ErrInvalid)
+	case req.Prediction != "" && s.cfg.Tokenizer == nil:
+		return fmt.Errorf("%w: Prediction needs a tokenizer", scheduler.ErrInvalid)
 	case req.Prompt == "" && len(req.Tokens) == 0:
 		return fmt.Errorf("%w: give text or tokens", scheduler.ErrEmptyPrompt)
 	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
@@ -179,10 +188,10 @@ func (s *System) check(req *Request) error {
 	return req.Format.check()
 }
 
-// submit passes on the request req, whose prompt is tokens. If a tier is shared and may
+// submit passes on the request req, whose prompt is tokens and whose expected output is prediction. If a tier is shared and may
 // hold part of the prompt, the engine looks the prompt up first. Then the request goes to
 // the formats actor if it has a Format, and otherwise to the scheduler.
-func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
+func (s *System) submit(stream *Stream, req Request, tokens, prediction []kv.Token) {
 	stop := req.StopTokens
 	if !req.IgnoreEOS {
 		stop = append(stop[:len(stop):len(stop)], s.cfg.EOS...) // the cap: append must not write into the caller's array
@@ -193,6 +202,7 @@ func (s *System) submit(stream *Stream, req Request, tokens []kv.Token) {
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
 		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
+		Prediction: prediction, Speculate: req.Speculate,
 		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,
 	}}
 	stream.formatted.Store(req.Format != Format{})

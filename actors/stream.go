@@ -51,12 +51,15 @@ type Ending struct {
 	// ComputedTokens counts the other prompt tokens; fewer if the sample ended early.
 	ComputedTokens int
 	OutputTokens   int
-	StopString     string // the stop string that ended the output, or ""
-	Preemptions    int
-	LogitDigest    uint64        // over the logit bits of all output tokens, if Request.Digest is set
-	Queued         time.Duration // time in the scheduler's queue
-	FirstToken     time.Duration // time from the submission to the scheduler to the first token
-	Total          time.Duration // time from the submission to the scheduler to the end
+	// Drafts counts the guesses at output tokens that were verified, and those that were right, which
+	// are part of OutputTokens.
+	Drafts      scheduler.DraftCounts
+	StopString  string // the stop string that ended the output, or ""
+	Preemptions int
+	LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
+	Queued      time.Duration // time in the scheduler's queue
+	FirstToken  time.Duration // time from the submission to the scheduler to the first token
+	Total       time.Duration // time from the submission to the scheduler to the end
 	// Timeline lists the events of the sample, oldest first, if Request.Timeline is set.
 	Timeline []scheduler.Mark
 }
@@ -383,7 +386,7 @@ func (s *Stream) close(o *sample, e scheduler.Ending) {
 	s.open--
 	o.ending = &Ending{
 		Reason: e.Reason, Err: e.Err, Tokens: o.tokens[:len(o.tokens):len(o.tokens)],
-		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, CachedByTier: e.CachedByTier, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, StopString: e.StopString,
+		PromptTokens: s.prompt, CachedTokens: e.CachedTokens, CachedByTier: e.CachedByTier, ComputedTokens: e.ComputedTokens, OutputTokens: len(o.tokens) - s.prompt, Drafts: e.Drafts, StopString: e.StopString,
 		Preemptions: e.Preemptions, LogitDigest: o.digest,
 		Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total, Timeline: e.Timeline,
 	}

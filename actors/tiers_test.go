@@ -376,7 +376,7 @@ func TestTiersLateRequest(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.submit(late, Request{MaxTokens: 3, Samples: 1}, tierPrompt(1))
+	s.submit(late, Request{MaxTokens: 3, Samples: 1}, tierPrompt(1), nil)
 	st, err := s.Stats(patience(t))
 	if err != nil || st.Scheduler.Requests != 1 {
 		t.Errorf("%v, %d requests were accepted, want 1", err, st.Scheduler.Requests)

@@ -61,7 +61,20 @@ func (a *tokenizerActor) encode(m *encode) {
 		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 		return
 	}
-	a.sys.submit(m.stream, m.req, tokens)
+	a.sys.submit(m.stream, m.req, tokens, a.predicted(m.req.Prediction))
+}
+
+// predicted returns the tokens of a text that an output is expected to repeat, nil for a text that no
+// output can be: only the speed of the output depends on them.
+func (a *tokenizerActor) predicted(text string) []kv.Token {
+	if text == "" {
+		return nil
+	}
+	tokens, err := a.run(nil, &Text{Text: text, Rendered: true, Bounded: true})
+	if err != nil {
+		return nil
+	}
+	return tokens
 }
 
 // run appends the tokens of the text t to dst. Encoding a bounded text stops at one token

@@ -48,7 +48,17 @@ var own = map[string]setter{
 	"timeout":       func(r *reading, v value) { r.Timeout = r.seconds(v) },
 	"queue_timeout": func(r *reading, v value) { r.QueueTimeout = r.seconds(v) },
 	"public_tokens": func(r *reading, v value) { r.PublicTokens = int(r.integer(v, 0, maxOutput)) },
-	"class":         func(r *reading, v value) { r.Class = r.label(v, "") },
+	"speculate": func(r *reading, v value) {
+		switch {
+		case v.raw[0] != '"':
+			r.Speculate = int16(r.integer(v, 1, maxSpeculate))
+		case r.oneOf(v, "auto", "off") == "off":
+			r.Speculate = -1
+		default:
+			r.Speculate = -2
+		}
+	},
+	"class": func(r *reading, v value) { r.Class = r.label(v, "") },
 }
 
 // top holds the fields that are allowed at the top level only: the object "coppice", which

@@ -23,6 +23,7 @@ const (
 	maxAllowed     = 1 << 20 // allowed_token_ids
 	maxOutput      = 1 << 30 // max_tokens
 	maxSeconds     = 86400   // for timeout, queue_timeout and pins
+	maxSpeculate   = 1024    // drafts of a step
 	MaxTopLogprobs = 20      // alternatives per position
 )
 

@@ -50,6 +50,7 @@ type Generation struct {
 	Priority      int32
 	PublicTokens  int // number of leading prompt tokens that other salts may share
 	Class         string
+	Speculate     int16         // 0 if absent, -1 off, -2 auto, else the number, as scheduler.Speculate
 	Timeout       time.Duration // 0 if absent
 	QueueTimeout  time.Duration
 }

@@ -88,7 +88,7 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 		ask.Format.Open()
 	}
 	req := request(&ask.Params)
-	req.Prompt, req.Rendered, req.Plain = text, true, plain
+	req.Prompt, req.Rendered, req.Plain, req.Prediction = text, true, plain, ask.Prediction
 	if calling := &c.s.policies.calling; ask.Calls != openai.NoCalls || parse.Frames(calling.form) {
 		req.SpecialText = calling.tokens
 	}

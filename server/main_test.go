@@ -220,6 +220,10 @@ type reply struct {
 		Details    struct {
 			Cached int `json:"cached_tokens"`
 		} `json:"prompt_tokens_details"`
+		Drafts struct {
+			Accepted int `json:"accepted_prediction_tokens"`
+			Rejected int `json:"rejected_prediction_tokens"`
+		} `json:"completion_tokens_details"`
 	}
 	Error *struct{ Message, Type, Param, Code string }
 }

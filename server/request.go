@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -23,7 +24,7 @@ func request(p *openai.Params) coppice.Request {
 	req := coppice.Request{
 		MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, IgnoreEOS: p.IgnoreEOS, StopTokens: p.StopTokens, StopStrings: p.StopStrings,
 		KeepStop: p.KeepStop, AllowedTokens: p.AllowedTokens, Format: coppice.Format(p.Format), Priority: p.Priority,
-		PublicTokens: p.PublicTokens, Class: p.Class, Timeout: p.Timeout, QueueTimeout: p.QueueTimeout,
+		Speculate: scheduler.Speculate(p.Speculate), PublicTokens: p.PublicTokens, Class: p.Class, Timeout: p.Timeout, QueueTimeout: p.QueueTimeout,
 		Samples: p.N, PromptLogprobs: p.PromptLogprobs, PromptTop: int32(p.PromptTop),
 		Sampling: engine.SamplingParams{
 			Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepetitionPenalty: s.RepetitionPenalty,

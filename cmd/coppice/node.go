@@ -26,14 +26,15 @@ import (
 
 // nodeFlags are the flags common to all commands that run a model.
 type nodeFlags struct {
-	Model      modelPath        `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a small model of this program that speaks like Newton's Opticks and knows nothing; serve and chat first look for a model in the Hugging Face cache. On sim and ptxvm: one with random weights."`
-	KVTokens   int              `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
-	KVType     kv.DType         `name:"kv-type" backend:"cpu" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
-	PageTokens int              `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int              `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
-	Inflight   int              `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
-	Policy     scheduler.Policy `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
-	Threads    int              `default:"0" help:"Compute threads. Default: one per processor."`
+	Model      modelPath           `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a small model of this program that speaks like Newton's Opticks and knows nothing; serve and chat first look for a model in the Hugging Face cache. On sim and ptxvm: one with random weights."`
+	KVTokens   int                 `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
+	KVType     kv.DType            `name:"kv-type" backend:"cpu" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
+	PageTokens int                 `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	StepTokens int                 `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
+	Inflight   int                 `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
+	Policy     scheduler.Policy    `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
+	Speculate  scheduler.Speculate `default:"off" help:"Guesses at its next tokens that an output verifies in a step: off, auto (as many as give more tokens a second) or a number. The tokens are the same with all values, see docs/speculation.md."`
+	Threads    int                 `default:"0" help:"Compute threads. Default: one per processor."`
 	gpuFlags
 
 	sized bool // --kv-tokens was given
@@ -105,7 +106,7 @@ func (f *nodeFlags) open(dir string, b *backendFlags, disableCache bool) (*local
 
 // scheduler returns the scheduler's configuration.
 func (f *nodeFlags) scheduler() scheduler.Config {
-	return scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight}
+	return scheduler.Config{Policy: f.Policy, StepTokens: f.StepTokens, MaxInflight: f.Inflight, Speculate: f.Speculate}
 }
 
 // backend opens the backend that b selects.

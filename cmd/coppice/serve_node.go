@@ -111,7 +111,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 // scheduler returns the scheduler's configuration from the flags, for this device.
 func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 	cfg := scheduler.Config{
-		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
+		Policy: c.Policy, StepTokens: c.StepTokens, MaxInflight: c.Inflight, Speculate: c.Speculate, MaxRunning: c.MaxRunning, PinnedTokens: c.PinnedTokens,
 		DefaultMaxTokens: c.defaultMaxTokens(info), MaxSamples: min(maxChoices, c.MaxRequests),
 		MaxQueued: c.MaxQueued, Displace: c.Displace, PreemptThreshold: c.PreemptThreshold, PromptFloor: c.PromptFloor, ITLTarget: c.ITLTarget,
 		Tenant: c.settings.tenant, Tenants: c.settings.tenants, Quantum: c.Quantum, DebtAge: cmp.Or(c.DebtAge, -1),

@@ -66,32 +66,35 @@ type Tier struct {
 
 // Totals count since the node opened; Running and Waiting are current.
 type Totals struct {
-	Requests         uint64  `json:"requests" metric:"requests_total" help:"Requests accepted."`
-	Running          int     `json:"running" metric:"num_requests_running" alias:"vllm" help:"Samples that have a slot."`
-	Waiting          int     `json:"waiting" metric:"num_requests_waiting" alias:"vllm" help:"Samples that wait for a slot."`
-	Prefilling       int     `json:"prefilling" metric:"num_requests_prefilling" help:"Running samples whose prompt is not computed yet."`
-	PrefillLeft      int     `json:"prefill_left_tokens" metric:"prefill_left_tokens" help:"Prompt tokens that running samples have still to compute."`
-	PrefillTokens    uint64  `json:"prefill_tokens" metric:"prefill_tokens_total" help:"Prompt tokens computed in steps, including those computed again after preemptions."`
-	Steps            uint64  `json:"steps" metric:"steps_total" help:"Steps of the device."`
-	Rows             uint64  `json:"rows" metric:"step_rows_total" help:"Sequences in the steps of the device, added up."`
-	StepSeconds      float64 `json:"step_seconds" metric:"step_seconds_total" help:"Time that the device took for steps."`
-	PromptTokens     uint64  `json:"prompt_tokens" metric:"prompt_tokens_total" alias:"vllm" help:"Prompt tokens of admitted requests."`
-	QueriedTokens    uint64  `json:"queried_tokens" metric:"prefix_cache_queries_total" alias:"vllm" help:"Prompt tokens looked up in the prefix cache."`
-	CachedTokens     uint64  `json:"cached_tokens" metric:"prefix_cache_hits_total" alias:"vllm" help:"Prompt tokens found in the prefix cache."`
-	DeviceTokens     uint64  `json:"cached_tokens_device" metric:"cached_tokens_total" labels:"cache_source=device" help:"Prompt tokens that were cached, by the tier where they were."`
-	HitRate          float64 `json:"hit_rate" metric:"cache_hit_rate" help:"Share of prompt tokens found in the prefix cache since the start, 0 to 1."`
-	OutputTokens     uint64  `json:"output_tokens" metric:"generation_tokens_total" alias:"vllm" help:"Output tokens."`
-	RecomputedTokens uint64  `json:"recomputed_tokens" metric:"recomputed_tokens_total" help:"Tokens computed again after preemptions."`
-	VoidTokens       uint64  `json:"void_tokens" metric:"void_tokens_total" help:"Tokens computed for samples that had ended meanwhile."`
-	MaskedRows       uint64  `json:"masked_rows" metric:"masked_rows_total" help:"Rows of steps that may sample some tokens only, as a format or a grammar asks."`
-	MasksSet         uint64  `json:"masks_set" metric:"masks_set_total" help:"Token masks sent to the backend. Rows with equal masks share one."`
-	Preemptions      uint64  `json:"preemptions" metric:"num_preemptions_total" alias:"vllm" help:"Samples that lost their slot and pages to others."`
-	Followers        uint64  `json:"followers" metric:"followers_total" help:"Waits for a prefix that another request was computing or fetching."`
-	Fetches          uint64  `json:"fetches" metric:"fetches_total" help:"Waits for a prefix from a tier below the device."`
-	Bypasses         uint64  `json:"bypasses" metric:"bypasses_total" help:"Admissions past a request that did not fit."`
-	Displaced        uint64  `json:"displaced" metric:"requests_displaced_total" help:"Requests that one of higher priority displaced in a full queue."`
-	Expired          uint64  `json:"expired" metric:"requests_expired_total" help:"Samples that a time limit ended."`
-	EvictedPages     uint64  `json:"evicted_pages" api:"-" metric:"-" why:"the sum of Tree.EvictedPages"`
+	Requests            uint64            `json:"requests" metric:"requests_total" help:"Requests accepted."`
+	Running             int               `json:"running" metric:"num_requests_running" alias:"vllm" help:"Samples that have a slot."`
+	Waiting             int               `json:"waiting" metric:"num_requests_waiting" alias:"vllm" help:"Samples that wait for a slot."`
+	Prefilling          int               `json:"prefilling" metric:"num_requests_prefilling" help:"Running samples whose prompt is not computed yet."`
+	PrefillLeft         int               `json:"prefill_left_tokens" metric:"prefill_left_tokens" help:"Prompt tokens that running samples have still to compute."`
+	PrefillTokens       uint64            `json:"prefill_tokens" metric:"prefill_tokens_total" help:"Prompt tokens computed in steps, including those computed again after preemptions."`
+	Steps               uint64            `json:"steps" metric:"steps_total" help:"Steps of the device."`
+	Rows                uint64            `json:"rows" metric:"step_rows_total" help:"Sequences in the steps of the device, added up."`
+	StepSeconds         float64           `json:"step_seconds" metric:"step_seconds_total" help:"Time that the device took for steps."`
+	PromptTokens        uint64            `json:"prompt_tokens" metric:"prompt_tokens_total" alias:"vllm" help:"Prompt tokens of admitted requests."`
+	QueriedTokens       uint64            `json:"queried_tokens" metric:"prefix_cache_queries_total" alias:"vllm" help:"Prompt tokens looked up in the prefix cache."`
+	CachedTokens        uint64            `json:"cached_tokens" metric:"prefix_cache_hits_total" alias:"vllm" help:"Prompt tokens found in the prefix cache."`
+	DeviceTokens        uint64            `json:"cached_tokens_device" metric:"cached_tokens_total" labels:"cache_source=device" help:"Prompt tokens that were cached, by the tier where they were."`
+	HitRate             float64           `json:"hit_rate" metric:"cache_hit_rate" help:"Share of prompt tokens found in the prefix cache since the start, 0 to 1."`
+	OutputTokens        uint64            `json:"output_tokens" metric:"generation_tokens_total" alias:"vllm" help:"Output tokens."`
+	DraftedRows         uint64            `json:"drafted_rows" metric:"spec_decode_num_drafts_total" alias:"vllm" help:"Rows of steps that verified guesses at the tokens after their own."`
+	DraftTokens         map[string]uint64 `json:"draft_tokens" metric:"spec_decode_num_draft_tokens_total" by:"source" alias:"vllm" help:"Guesses at output tokens that steps verified, by their source."`
+	AcceptedDraftTokens map[string]uint64 `json:"accepted_draft_tokens" metric:"spec_decode_num_accepted_tokens_total" by:"source" alias:"vllm" help:"Guesses at output tokens that were right, by their source. They are output tokens."`
+	RecomputedTokens    uint64            `json:"recomputed_tokens" metric:"recomputed_tokens_total" help:"Tokens computed again after preemptions."`
+	VoidTokens          uint64            `json:"void_tokens" metric:"void_tokens_total" help:"Tokens computed for samples that had ended meanwhile."`
+	MaskedRows          uint64            `json:"masked_rows" metric:"masked_rows_total" help:"Rows of steps that may sample some tokens only, as a format or a grammar asks."`
+	MasksSet            uint64            `json:"masks_set" metric:"masks_set_total" help:"Token masks sent to the backend. Rows with equal masks share one."`
+	Preemptions         uint64            `json:"preemptions" metric:"num_preemptions_total" alias:"vllm" help:"Samples that lost their slot and pages to others."`
+	Followers           uint64            `json:"followers" metric:"followers_total" help:"Waits for a prefix that another request was computing or fetching."`
+	Fetches             uint64            `json:"fetches" metric:"fetches_total" help:"Waits for a prefix from a tier below the device."`
+	Bypasses            uint64            `json:"bypasses" metric:"bypasses_total" help:"Admissions past a request that did not fit."`
+	Displaced           uint64            `json:"displaced" metric:"requests_displaced_total" help:"Requests that one of higher priority displaced in a full queue."`
+	Expired             uint64            `json:"expired" metric:"requests_expired_total" help:"Samples that a time limit ended."`
+	EvictedPages        uint64            `json:"evicted_pages" api:"-" metric:"-" why:"the sum of Tree.EvictedPages"`
 
 	Endings map[string]uint64 `json:"endings" metric:"request_success_total" by:"finished_reason" alias:"vllm" help:"Samples that ended, by reason."`
 	Stops   uint64            `json:"stops" api:"-" metric:"-" why:"in endings"`
@@ -162,6 +165,10 @@ func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	_, t.EvictedPages = m.Cache.Evicted()
 	t.Stops, t.Lengths, t.Aborts, t.Errors = m.Endings[scheduler.Stop], m.Endings[scheduler.Length], m.Endings[scheduler.Abort], m.Endings[scheduler.Failed]
 	t.Endings = map[string]uint64{"stop": t.Stops, "length": t.Lengths, "abort": t.Aborts, "error": t.Errors}
+	t.DraftTokens, t.AcceptedDraftTokens = map[string]uint64{}, map[string]uint64{}
+	for source := range scheduler.DraftSource(scheduler.DraftSources) {
+		t.DraftTokens[source.String()], t.AcceptedDraftTokens[source.String()] = m.Drafts.Drafted[source], m.Drafts.Accepted[source]
+	}
 	st.Tiers = make([]Tier, len(s.Tiers))
 	for i := range s.Tiers {
 		tier := &st.Tiers[i]

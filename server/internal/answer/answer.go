@@ -112,6 +112,8 @@ func (a *Answer) Usage() (u openai.Usage) {
 			u.CachedByTier[t] += n
 		}
 		u.CompletionTokens += b.OutputTokens
+		u.AcceptedDrafts += b.Accepted
+		u.RejectedDrafts += b.Drafted - b.Accepted
 	}
 	return u
 }
