@@ -26,9 +26,10 @@ func topSample() *view.State {
 		Schema: view.Schema,
 		Server: view.Server{Model: "demo-8b", Backend: "cpu", UptimeSeconds: 4321},
 		Stats: view.Stats{
-			Pool:   view.Pool{PageTokens: 16, Pages: 1000, IdlePages: 300, HeldPages: 50, EvictablePages: 450, ProtectedPages: 200},
-			Totals: view.Totals{Requests: 12345, Running: 14, Waiting: 2, PromptTokens: 2_500_000, CachedTokens: 2_000_000, HitRate: 0.8, Preemptions: 3, EvictedPages: 52_000},
-			Tree:   view.Tree{Nodes: 14_000},
+			Pool: view.Pool{PageTokens: 16, Pages: 1000, IdlePages: 300, HeldPages: 50, EvictablePages: 450, ProtectedPages: 200},
+			Totals: view.Totals{Requests: 12345, Running: 14, Waiting: 2, PromptTokens: 2_500_000, CachedTokens: 2_000_000, HitRate: 0.8, Preemptions: 3, EvictedPages: 52_000,
+				DraftTokens: map[string]uint64{"own": 9_000, "tree": 1_000}, AcceptedDraftTokens: map[string]uint64{"own": 6_000, "tree": 200}},
+			Tree: view.Tree{Nodes: 14_000},
 		},
 		Now: view.Point{HitRate: 0.861, TTFTp50Millis: 30.5, TTFTp99Millis: 1344, ITLp50Millis: 9.5, ITLp99Millis: 26, PromptRate: 8415, CachedRate: 7312, OutputRate: 560.4},
 	}

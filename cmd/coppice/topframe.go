@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -165,7 +167,22 @@ func (m topModel) figures() []string {
 	if len(p.Tiers) > 1 {
 		lines = append(lines, topCut(m.paint(topFaint, "tiers")+topTiers(p.Tiers), m.width))
 	}
+	if guesses := topDrafts(&t); guesses != "" {
+		lines = append(lines, topCut(m.paint(topFaint, "guess")+guesses, m.width))
+	}
 	return lines
+}
+
+// topDrafts formats, for each source of guesses at output tokens, how many steps have verified and how many
+// were right.
+func topDrafts(t *view.Totals) string {
+	var b strings.Builder
+	for _, source := range slices.Sorted(maps.Keys(t.DraftTokens)) {
+		if n := t.DraftTokens[source]; n > 0 {
+			fmt.Fprintf(&b, "  %s %s of %s right", topClean(source), topShare(view.Figure(float64(t.AcceptedDraftTokens[source])/float64(n))), topCount(float64(n)))
+		}
+	}
+	return b.String()
 }
 
 // topTiers formats, for each tier, the used share and the cached tokens found there.

@@ -83,7 +83,9 @@ function tiles(s) {
   $("ttft-sub").textContent = n.ttft_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.ttft_p99_ms)}`;
   line(h.at_ms, [{ values: h.ttft_p99_ms, color: faint }, { values: h.ttft_p50_ms, color: strong, area: true }], $("ttft-line"), { period, label: "Time to first token, median and 99th percentile" });
   big("itl", ...millis(n.itl_p50_ms));
-  $("itl-sub").textContent = n.itl_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.itl_p99_ms)}`;
+  const sum = (bySource) => Object.values(bySource ?? {}).reduce((a, b) => a + b, 0), guesses = sum(t.draft_tokens);
+  $("itl-sub").textContent = (n.itl_p99_ms == null ? "median" : `median, last ${seconds(h.window_ms / 1000)}; 99 %: ${duration(n.itl_p99_ms)}`)
+    + (guesses ? `; ${percent(sum(t.accepted_draft_tokens) / guesses)} of ${count(guesses)} guesses right` : "");
   line(h.at_ms, [{ values: h.itl_p99_ms, color: faint }, { values: h.itl_p50_ms, color: strong, area: true }], $("itl-line"), { period, label: "Time between tokens, median and 99th percentile" });
   big("rate", count(n.output_tokens_s), "tokens/s");
   // A prompt counts as admitted at once, and may take minutes: its progress shows that the device works.
