@@ -83,7 +83,6 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		end += int(row.Confirmed)
 		q.rows.drafts.counts.count(r.source, int(r.drafts), 0)
 		s.metrics.Drafts.count(r.source, int(r.drafts), 0)
-		s.metrics.DraftedRows++
 	}
 	switch {
 	case held:

@@ -20,7 +20,6 @@ type Metrics struct {
 	VoidTokens       uint64 // run for samples that had ended by the time
 	OutputTokens     uint64
 	Drafts           DraftCounts
-	DraftedRows      uint64 // rows with drafts
 	MaskedRows       uint64 // rows that may sample only some tokens
 	MasksSet         uint64 // masks sent to the backend for them; rows with equal masks share one
 	Preemptions      uint64
