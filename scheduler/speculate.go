@@ -76,6 +76,7 @@ const (
 type DraftCounts struct {
 	Drafted  [DraftSources]uint64 // guesses that steps have verified
 	Accepted [DraftSources]uint64 // the guesses that became tokens of an output
+	Rows     uint64               // rows of steps that verified guesses
 }
 
 // Sum returns the numbers over all sources.
@@ -89,6 +90,9 @@ func (c *DraftCounts) Sum() (drafted, accepted uint64) {
 
 // count adds drafts of one row.
 func (c *DraftCounts) count(source DraftSource, drafted, accepted int) {
+	if drafted > 0 {
+		c.Rows++
+	}
 	c.Drafted[source] += uint64(drafted)
 	c.Accepted[source] += uint64(accepted)
 }

@@ -165,6 +165,7 @@ func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	_, t.EvictedPages = m.Cache.Evicted()
 	t.Stops, t.Lengths, t.Aborts, t.Errors = m.Endings[scheduler.Stop], m.Endings[scheduler.Length], m.Endings[scheduler.Abort], m.Endings[scheduler.Failed]
 	t.Endings = map[string]uint64{"stop": t.Stops, "length": t.Lengths, "abort": t.Aborts, "error": t.Errors}
+	t.DraftedRows = m.Drafts.Rows
 	t.DraftTokens, t.AcceptedDraftTokens = map[string]uint64{}, map[string]uint64{}
 	for source := range scheduler.DraftSource(scheduler.DraftSources) {
 		t.DraftTokens[source.String()], t.AcceptedDraftTokens[source.String()] = m.Drafts.Drafted[source], m.Drafts.Accepted[source]

@@ -18,7 +18,7 @@ func TestEveryCountIsAFigure(t *testing.T) {
 		elsewhere map[string]string
 	}{
 		{new(Totals), scheduler.Metrics{}, map[string]string{
-			"Endings": "an array; Totals.Endings is a map", "Cache": "Stats.Tree", "Tiers": "Stats.Tiers",
+			"Endings": "an array; Totals.Endings is a map", "Cache": "Stats.Tree", "Drafts": "arrays; maps of Totals", "Tiers": "Stats.Tiers",
 			"IdlePages": "of the lease; Pool.IdlePages is of the pool", "HeldPages": "Pool", "CachedPages": "Pool", "PoolPages": "Pool.Pages", "LeakedPages": "Pool",
 		}},
 		{new(Tree), radixcache.Stats{}, map[string]string{
