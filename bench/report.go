@@ -42,7 +42,7 @@ type Comparison struct {
 // Summarise computes the figures of a run. st is the node's Stats after Close. Errors
 // are those of the radix cache that computes the ideal hit rate.
 func Summarise(r *Run, st coppice.Stats) (Summary, error) {
-	s := Summary{Requests: len(r.exchanges), ComputedTokens: st.Engine.GivenTokens, LeakedPages: st.LeakedPages, Wall: r.wall.Seconds()}
+	s := Summary{Requests: len(r.exchanges), ComputedTokens: st.Engine.GivenTokens - st.Engine.Drafted, LeakedPages: st.LeakedPages, Wall: r.wall.Seconds()}
 	var ttft, gaps []time.Duration
 	output := 0
 	for i := range r.exchanges {

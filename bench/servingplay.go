@@ -146,7 +146,7 @@ func (p *servingPlay) land(plan *scheduler.Plan, ticket engine.Ticket) {
 		return
 	}
 	p.inflight--
-	p.computed += result.Stats.GivenTokens
+	p.computed += result.Stats.GivenTokens - result.Stats.Drafted
 	p.out = p.s.Complete(now, plan, result, p.out[:0])
 	for i := range p.out {
 		p.take(now, &p.out[i])

@@ -122,8 +122,8 @@ type Row struct {
 	// RowOut.Confirmed is their number c, and RowOut.Token is sample c. So a row with drafts gives
 	// 1 to d+1 tokens, the same ones as c+1 rows of one sample each, and leaves the slot in the same
 	// state. The sequence then has KV for [Start, Start+n+c), and its next row starts at Start+n+c.
-	// Until the caller has the result of the batch, it submits no other row of the slot, and none that
-	// reads the KV of the guesses.
+	// Until the caller has the result of the batch, it submits no other row of the slot, unless it binds
+	// the slot again, and none that reads the KV of the guesses.
 	Drafts []kv.Token
 	// DraftMasks are the masks of the samples after the first: DraftMasks[i] is that of sample i+1,
 	// the one after Drafts[i], as Mask is that of sample 0. len is d, or 0: all tokens are allowed.

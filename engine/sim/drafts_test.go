@@ -54,7 +54,8 @@ func TestSanitizerKnowsRefusedDrafts(t *testing.T) {
 }
 
 // TestRowsWaitForDrafts checks that no row may follow one with drafts before that one's result.
-// Afterwards any row may.
+// Afterwards any row may,
+// and a row of another sequence before.
 func TestRowsWaitForDrafts(t *testing.T) {
 	d := newBed(t, Config{})
 	first := d.submit(rows(drafted(prefill(0, tokens(1, 10), 0, 1, 2, 3), 1)))
@@ -68,6 +69,10 @@ func TestRowsWaitForDrafts(t *testing.T) {
 	d.run(rows(drafted(prefill(0, tokens(1, 10), 0, 1, 2, 3), 1)))
 	d.submit(rows(prefill(1, tokens(50, 3), 4)))
 	d.run(rows(deferred(0, 10, 0, 1, 2, 3)))
+	d.submit(rows(drafted(prefill(2, tokens(70, 3), 5), 1)))
+	b := rows(prefill(2, tokens(80, 3), 5))
+	b.Binds = []engine.SlotBind{{Slot: 2}} // another sequence: the one before was given up
+	d.run(b)
 }
 
 // TestDraftsFitTheConfig has backends with few drafts, with none, and with as many as a batch has room for.
