@@ -129,12 +129,12 @@ func TestConformanceOfShapes(t *testing.T) {
 
 func noGraphs(c *cuda.Config) { c.NoGraphs = true }
 
-var controls = flag.Bool("controls", false, "run the suite on backends that are broken on purpose, half a minute")
+var controls = flag.Bool("controls", false, "run the suite on backends that are broken on purpose, a minute")
 
 // TestControls checks that the suite fails each backend that is broken on purpose.
 func TestControls(t *testing.T) {
 	if !*controls {
-		t.Skip("takes half a minute: -args -controls")
+		t.Skip("takes a minute: -args -controls")
 	}
 	enginetest.RunControls(t, conform)
 }
