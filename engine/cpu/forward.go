@@ -212,6 +212,13 @@ const runTokens = 8
 // all its scores.
 const runScores = 1 << 16
 
+// even returns the length of the first of as few parts as possible, of n and each at most limit long,
+// whose lengths differ by at most one.
+func even(n, limit int) int {
+	parts := (n + limit - 1) / limit
+	return (n + parts - 1) / parts
+}
+
 // attendUnit computes attention of the tokens of run r for the query heads that share kv head
 // head. w is the worker's scratch.
 func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
@@ -224,7 +231,7 @@ func (s *step) attendUnit(w *scratch, r tokenRun, head int) {
 	}
 	for t := r.first; t < r.end; {
 		n := int(s.pos[t]) + 1
-		count := min(r.end-t, max(1, runScores/(group*paddedScores(n+runTokens))))
+		count := even(r.end-t, max(1, runScores/(group*paddedScores(n+runTokens))))
 		q := w.queries[:count*width]
 		for i := range count {
 			copy(q[i*width:(i+1)*width], s.qkv[(t+i)*qkv+head*width:])

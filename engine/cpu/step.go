@@ -230,10 +230,13 @@ func (s *step) load(b *engine.Batch) {
 	}
 }
 
-// addRuns cuts the tokens [lo, hi) of a row into runs of at most runTokens.
+// addRuns cuts the tokens [lo, hi) of a row into runs of at most runTokens, of even length: a run of one
+// token reads as much KV as a run of eight.
 func (s *step) addRuns(lo, hi int) {
-	for ; lo < hi; lo += runTokens {
-		s.runs = append(s.runs, tokenRun{lo, min(lo+runTokens, hi)})
+	for lo < hi {
+		end := lo + even(hi-lo, runTokens)
+		s.runs = append(s.runs, tokenRun{lo, end})
+		lo = end
 	}
 }
 
