@@ -107,7 +107,7 @@ func (d *drafter) read() {
 			continue
 		}
 		if s.waits = false; s.guesses == nil {
-			s.guesses = drafts.NewSequence(q.prompt, cap(q.tokens)-q.prompt, q.req.Prediction)
+			s.guesses = drafts.NewSequence(q.prompt, cap(q.tokens)-q.prompt, q.req.Prediction, q.req.Format)
 		}
 		left -= s.guesses.Take(q.tokens, left, &d.record)
 	}

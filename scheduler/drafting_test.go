@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -327,5 +328,45 @@ func TestAutoGains(t *testing.T) {
 		if got < tc.least || got > tc.most {
 			t.Errorf("%s: %.3f of the time without drafts, want %.3f to %.3f", tc.name, got, tc.least, tc.most)
 		}
+	}
+}
+
+// TestForcedDrafts: what a format leaves no choice about is drafted with the masks after each guess, and
+// a sequence of one format takes fewer steps than tokens.
+func TestForcedDrafts(t *testing.T) {
+	tokens := []string{"", "{", "}", `"`, `{"`, `":`, "name", "na", "1", "2", ",", `,"`, "age"}
+	vocab := grammar.NewVocabulary(1000, func(t kv.Token) []byte {
+		if int(t) < len(tokens) {
+			return []byte(tokens[t])
+		}
+		return nil
+	})
+	format := compiled(t, vocab, `\{"name":[12],"age":[12]\}`)
+	want := []kv.Token{4, 6, 5, 8, 11, 12, 5, 9, 2}
+	b := newSeer(t, Config{Speculate: 8}, engine.StepCost{})
+	b.want[1] = append(slices.Clone(want), 0)
+	if err := b.s.Add(0, Request{ID: 1, Prompt: []kv.Token{20}, MaxTokens: 30, Format: format}); err != nil {
+		t.Fatal(err)
+	}
+	rows := 0
+	for {
+		p := b.s.Next(b.now)
+		if p == nil {
+			break
+		}
+		rows++
+		for i := range p.Batch.Rows {
+			r := &p.Batch.Rows[i]
+			for j := range r.Drafts {
+				if !p.masks.Allows(r.MaskAt(j), r.Drafts[j]) || p.masks.Allows(r.MaskAt(j), 13) {
+					t.Errorf("row %d: the mask of guess %d, token %d, is not that of its place", rows, j, r.Drafts[j])
+				}
+			}
+		}
+		b.complete(p)
+	}
+	e := b.ends[1]
+	if e.Reason != Stop || !slices.Equal(b.got[1], want) || rows != 4 || e.Drafts.Accepted[DraftGrammar] != 5 {
+		t.Errorf("%d rows give %d, ending %+v", rows, b.got[1], e)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -72,7 +73,7 @@ func TestOwnByParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	all := text(rng, 2000, 30)
 	var whole, parts Record
-	a, b := NewSequence(1500, 500, nil), NewSequence(1500, 500, nil)
+	a, b := NewSequence(1500, 500, nil, nil), NewSequence(1500, 500, nil, nil)
 	if n := a.Take(all, len(all), &whole); n != len(all) {
 		t.Fatalf("%d tokens taken at once, want %d", n, len(all))
 	}
@@ -155,13 +156,62 @@ func TestPrediction(t *testing.T) {
 	}
 }
 
+// TestForced: a format's fixed bytes are guessed, as the longest tokens for them, and nothing where there
+// is a choice.
+func TestForced(t *testing.T) {
+	tokens := []string{"", "{", "}", `"`, `{"`, `":`, "name", "na", "n", "a", "m", "e", "1", "2", ":"}
+	vocab := grammar.NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })
+	rules, err := grammar.ParseRegexp(`\{"name":[12]\}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := grammar.NewCompiler(vocab, rules, grammar.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for done := false; !done; {
+		if done, err = c.Run(1000); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f := newForced(c.Grammar())
+	for _, tc := range []struct {
+		output []kv.Token
+		draft  []kv.Token
+		match  int
+	}{
+		{nil, []kv.Token{4, 6, 5}, likely}, // then 1 or 2
+		{[]kv.Token{1}, []kv.Token{3, 6, 5}, certain},
+		{[]kv.Token{1, 3}, []kv.Token{6, 5}, likely},
+		{[]kv.Token{1, 3, 8}, []kv.Token{9, 10, 11, 5}, certain},
+		{[]kv.Token{4, 6, 5}, nil, 0},
+		{[]kv.Token{4, 6, 5, 13}, []kv.Token{2}, certain},
+		{[]kv.Token{4, 6, 5, 13, 2}, nil, 0},
+		{[]kv.Token{4, 6, 5, 13, 2, 0}, nil, 0}, // a stop token
+	} {
+		f = newForced(c.Grammar())
+		for i := range tc.output {
+			guess, match := f.guess, f.match()
+			if got, right := f.take(tc.output[:i+1]); got != match || right != (match > 0 && guess == tc.output[i]) {
+				t.Errorf("taking token %d of %d: match %d, right %v", i, tc.output, got, right)
+			}
+		}
+		if got := f.draft(nil, 8, nil); !slices.Equal(got, tc.draft) || f.match() != tc.match {
+			t.Errorf("after %d: the draft is %d with match %d, want %d with %d", tc.output, got, f.match(), tc.draft, tc.match)
+		}
+	}
+	if got := f.draft(nil, 0, nil); len(got) > 0 {
+		t.Errorf("a draft of no tokens is %d", got)
+	}
+}
+
 // TestAllocs: taking and offering allocates nothing.
 func TestAllocs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))
 	all := text(rng, 6000, 50)
 	var record Record
 	var arena Arena
-	s := NewSequence(1000, 5000, all[500:700])
+	s := NewSequence(1000, 5000, all[500:700], nil)
 	s.Take(all[:2000], 2000, &record)
 	s.Offer(all[:2000], 32, &record, &arena)
 	n := 2000

@@ -1,6 +1,9 @@
 package drafts
 
-import "github.com/coppice-llm/coppice/kv"
+import (
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // Sequence guesses at the tokens of one sequence.
 type Sequence struct {
@@ -29,13 +32,16 @@ type Arena struct {
 func (a *Arena) Reset() { a.tokens, a.gains = a.tokens[:0], a.gains[:0] }
 
 // NewSequence returns a sequence that has read nothing yet. Its prompt has that number of tokens and
-// its output at most limit. expect is the output that the caller expects, or empty. The sequence
-// keeps expect, and 8 bytes of memory for each token of prompt, output and expect.
-func NewSequence(prompt, limit int, expect []kv.Token) *Sequence {
+// its output at most limit. expect is the output that the caller expects, or empty, and format that
+// of the output, or nil. The sequence keeps expect, and 8 bytes of memory for each token of prompt, output and expect.
+func NewSequence(prompt, limit int, expect []kv.Token, format *grammar.Grammar) *Sequence {
 	s := &Sequence{prompt: prompt}
 	s.drafters[Own] = newOwn(prompt + limit)
 	if len(expect) > 0 {
 		s.drafters[Prediction] = newPrediction(expect)
+	}
+	if format != nil {
+		s.drafters[Grammar] = newForced(format)
 	}
 	return s
 }
@@ -95,11 +101,15 @@ func (s *Sequence) Offer(text []kv.Token, most int, all *Record, arena *Arena) (
 }
 
 // gains computes the Gains of o. A guess counts as one after a match that is longer by the guesses
-// before it.
+// before it; what a format fixes has no length.
 func (s *Sequence) gains(o *Offer, all *Record, arena *Arena) []float64 {
 	first, p := len(arena.gains), 1.0
 	for i := range o.Tokens {
-		p = float64(p * all.rate(&s.record, o.Source, o.Match+i))
+		match := o.Match + i
+		if o.Source == Grammar {
+			match = o.Match
+		}
+		p = float64(p * all.rate(&s.record, o.Source, match))
 		arena.gains = append(arena.gains, p)
 	}
 	return arena.gains[first:len(arena.gains):len(arena.gains)]
