@@ -29,6 +29,7 @@ type drafter struct {
 	running *runningSet
 	budget  *budget
 	room    *room
+	texts   *drafts.Texts // nil: no cache, or no drafts
 
 	record  drafts.Record // of all sequences
 	balance drafts.Balance
@@ -107,7 +108,9 @@ func (d *drafter) read() {
 			continue
 		}
 		if s.waits = false; s.guesses == nil {
-			s.guesses = drafts.NewSequence(q.prompt, cap(q.tokens)-q.prompt, q.req.Prediction, q.req.Format)
+			s.guesses = drafts.NewSequence(drafts.Origin{
+				Prompt: q.prompt, Limit: cap(q.tokens) - q.prompt, Expect: q.req.Prediction, Format: q.req.Format, Texts: d.texts, Space: q.req.Namespace,
+			})
 		}
 		left -= s.guesses.Take(q.tokens, left, &d.record)
 	}

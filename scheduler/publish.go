@@ -7,6 +7,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/drafts"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // prefixes connects sequences with the cache: it finds the prefix of a waiting sequence,
@@ -19,7 +21,8 @@ type prefixes struct {
 	queue   *queue
 	running *runningSet
 	plans   *plans
-	fetches *fetches // nil: no tiers below the device
+	fetches *fetches      // nil: no tiers below the device
+	texts   *drafts.Texts // nil: nothing uses what followed in other requests
 }
 
 // found is the part of a waiting sequence's tokens whose KV exists: whole pages, and after
@@ -113,6 +116,7 @@ func (x *prefixes) publish(q *sequence, valid int, tail bool) {
 	from := q.table.shared * x.room.pageTokens
 	q.table.pin, q.table.shared = pin, n
 	x.queue.published(q, from, valid)
+	x.index(q, from, valid)
 	x.fetches.published(q, valid)
 }
 
@@ -122,6 +126,19 @@ func (x *prefixes) publishAll(q *sequence, drafts []kv.Token) {
 	q.tokens = slices.Concat(tokens, drafts)
 	x.publish(q, len(q.tokens), false)
 	q.tokens = tokens
+}
+
+// index adds the tokens [from, to) of q, which are in the tree now, to those that guesses of other
+// requests of its namespace may come from. Public tokens, which other salts see, are left out, and whole
+// requests with media, whose placeholders mean nothing to others.
+func (x *prefixes) index(q *sequence, from, to int) {
+	to -= to % x.room.pageTokens // the node of pin ends there
+	if n := q.publicTokens(x.room.pageTokens); q.req.Namespace.Salt != "" && x.room.fault != planted.ForeignDraft {
+		from = max(from, n)
+	}
+	if x.texts != nil && len(q.req.Media) == 0 && from < to {
+		q.cache.text = x.texts.Add(q.cache.text, q.req.Namespace, q.tokens, from, to, q.table.pin)
+	}
 }
 
 // published lets the fetches end, at the next settle, whose whole prefix is among the first tokens of q,

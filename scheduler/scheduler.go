@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler/internal/accounts"
+	"github.com/coppice-llm/coppice/scheduler/internal/drafts"
 	"github.com/coppice-llm/coppice/scheduler/internal/masks"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 	"github.com/coppice-llm/coppice/scheduler/internal/predict"
@@ -72,13 +73,16 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	s.tiers, s.room.below = tiers, tiers
 	s.running = runningSet{cfg: &s.cfg, lengths: &s.lengths, pageTokens: info.PageTokens}
 	s.prefixes = prefixes{cfg: &s.cfg, cache: s.cache, room: &s.room, queue: &s.queue, running: &s.running, plans: &s.plans}
+	if s.cache != nil && cfg.Speculate != SpeculateOff {
+		s.prefixes.texts = drafts.NewTexts(s.cache, info.NumPages*info.PageTokens)
+	}
 	if tiers != nil {
 		s.fetches = &fetches{tiers: tiers, room: &s.room, prefixes: &s.prefixes, queue: &s.queue, running: &s.running}
 		s.prefixes.fetches = s.fetches
 	}
 	s.budget.cfg = &s.cfg
 	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil || cfg.Speculate != SpeculateOff)
-	s.drafter = drafter{cfg: &s.cfg, info: &s.info, running: &s.running, budget: &s.budget, room: &s.room}
+	s.drafter = drafter{cfg: &s.cfg, info: &s.info, running: &s.running, budget: &s.budget, room: &s.room, texts: s.prefixes.texts}
 	s.accounts = accounts.New(accounts.Config{Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil
@@ -130,6 +134,9 @@ func (s *Scheduler) Plant(fault planted.Fault) {
 	s.running.fault, s.room.fault = fault, fault
 	if s.tiers != nil {
 		s.tiers.fault = fault
+	}
+	if s.prefixes.texts != nil {
+		s.prefixes.texts.Plant(fault)
 	}
 }
 

@@ -105,6 +105,7 @@ type origin struct {
 	ownFrom  int    // position of the first token that the sequence ever computed itself; noTokens: none
 	swapped  uint64 // Seq of the latest plan when pages of it were exchanged for the tree's
 	vouches  bool   // it has sampled a token from all KV that it holds
+	text     uint32 // number of its text in prefixes.texts; 0: none since its latest admission
 	doubtful bool   // it copied KV of a request that failed, and has not sampled from it yet
 }
 

@@ -50,7 +50,7 @@ func (s *Scheduler) hold(p *Plan, q *sequence, f *found) {
 	}
 	q.table.pin, q.table.shared, q.computed = pin, shared, m.Tokens+boundary
 	q.done, q.cache.matched, q.rows.sampled = q.computed, q.computed, 0
-	q.cache.borrowed, q.cache.vouches, q.cache.doubtful = boundary, false, false
+	q.cache.borrowed, q.cache.vouches, q.cache.doubtful, q.cache.text = boundary, false, false, 0
 	if s.cache != nil && q.cache.epoch != s.cache.Epoch() {
 		q.cache.epoch, q.cache.ownFrom = s.cache.Epoch(), noTokens
 	}

@@ -7,7 +7,7 @@
 // and all its sources guess at each token, whether or not a step verifies the guess. So the
 // record knows how good a source is before the first draft, and while none is worth its time:
 //
-//	seq := drafts.NewSequence(prompt, limit, prediction, format)
+//	seq := drafts.NewSequence(drafts.Origin{Prompt: len(prompt), Limit: limit})
 //	seq.Take(tokens, &record, most)           // after each step
 //	offer, ok := seq.Offer(tokens, most, &record, &arena)
 //	chooser.Choose(offers, step)              // sets Offer.Take: the guesses to verify

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
 )
 
 // text makes tokens of a small vocabulary that repeat earlier parts of themselves with changes.
@@ -73,7 +74,7 @@ func TestOwnByParts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 1))
 	all := text(rng, 2000, 30)
 	var whole, parts Record
-	a, b := NewSequence(1500, 500, nil, nil), NewSequence(1500, 500, nil, nil)
+	a, b := NewSequence(Origin{Prompt: 1500, Limit: 500}), NewSequence(Origin{Prompt: 1500, Limit: 500})
 	if n := a.Take(all, len(all), &whole); n != len(all) {
 		t.Fatalf("%d tokens taken at once, want %d", n, len(all))
 	}
@@ -211,7 +212,18 @@ func TestAllocs(t *testing.T) {
 	all := text(rng, 6000, 50)
 	var record Record
 	var arena Arena
-	s := NewSequence(1000, 5000, all[500:700], nil)
+	cache, err := radixcache.New(radixcache.Config{PageTokens: 4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := NewTexts(cache, 1<<16)
+	pages := make([]kv.PageID, len(all)/4)
+	for i := range pages {
+		pages[i] = kv.PageID(i)
+	}
+	id, _ := cache.Extend(radixcache.Root, radixcache.Key{Tokens: all}, pages, nil)
+	texts.Add(0, kv.Namespace{}, all, 0, len(all), id)
+	s := NewSequence(Origin{Prompt: 1000, Limit: 5000, Expect: all[500:700], Texts: texts})
 	s.Take(all[:2000], 2000, &record)
 	s.Offer(all[:2000], 32, &record, &arena)
 	n := 2000
@@ -349,4 +361,65 @@ func TestBalance(t *testing.T) {
 		}
 		b.Settle(1, 3*(i%2), 1, 1.6)
 	}
+}
+
+// TestTexts: a sequence finds what followed in texts of its namespace, no tokens of other namespaces, none
+// that a caller has not passed, and none of a text whose end was evicted.
+func TestTexts(t *testing.T) {
+	cache, err := radixcache.New(radixcache.Config{PageTokens: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := NewTexts(cache, 1<<10)
+	a, b := kv.Namespace{Salt: "a"}, kv.Namespace{Salt: "b"}
+	add := func(ns kv.Namespace, first kv.PageID, from int, tokens ...kv.Token) {
+		var pages []kv.PageID
+		for i := range len(tokens) / 2 {
+			pages = append(pages, first+kv.PageID(i))
+		}
+		id, _ := cache.Extend(radixcache.Root, radixcache.Key{Namespace: ns, Tokens: tokens, PublicTokens: from}, pages, nil)
+		n := texts.Add(0, ns, tokens, from, len(tokens)-2, id) // in two parts
+		if again := texts.Add(n, ns, tokens, len(tokens)-2, len(tokens), id); again != n {
+			t.Errorf("text %d became text %d", n, again)
+		}
+		cache.Unpin(id)
+	}
+	draft := func(ns kv.Namespace, tokens ...kv.Token) []kv.Token {
+		d := newTree(texts, ns)
+		d.read(tokens)
+		return d.draft(nil, 4, nil)
+	}
+	check := func(what string, got []kv.Token, want ...kv.Token) {
+		t.Helper()
+		if !slices.Equal(got, want) {
+			t.Errorf("%s: the draft is %d, want %d", what, got, want)
+		}
+	}
+	add(a, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8)
+	add(b, 10, 6, 1, 2, 3, 4, 5, 6, 7, 8, 9, 9)
+	check("the same namespace", draft(a, 50, 1, 2, 3, 4), 5, 6, 7, 8)
+	check("the end of the text", draft(a, 5, 6, 7, 8))
+	check("its last but one token", draft(a, 4, 5, 6, 7), 8)
+	check("too short a match", draft(a, 50, 2, 3, 4))
+	check("no namespace", draft(kv.Namespace{}, 1, 2, 3, 4))
+	check("public tokens", draft(b, 1, 2, 3, 4))
+	check("after public tokens", draft(b, 3, 4, 5, 6), 7, 8, 9, 9)
+	check("a longer match", draft(a, 2, 3, 4, 5), 6, 7, 8)
+	cache.Evict(1, nil)
+	check("evicted", draft(a, 1, 2, 3, 4))
+	check("not evicted", draft(b, 3, 4, 5, 6), 7, 8, 9, 9)
+	for i := range kv.Token(mostTexts) {
+		texts.Add(0, a, []kv.Token{100, 101, 102, 103, i}, 0, 0, mustFind(t, cache, b))
+	}
+	check("of too many texts", draft(b, 3, 4, 5, 6))
+}
+
+// mustFind returns a node of a namespace.
+func mustFind(t *testing.T, cache *radixcache.Cache, ns kv.Namespace) radixcache.NodeID {
+	t.Helper()
+	m := cache.Match(radixcache.Key{Namespace: ns, Tokens: []kv.Token{1, 2, 3, 4, 5, 6, 7, 8}, PublicTokens: 6})
+	if m.Node == radixcache.Root {
+		t.Fatal("nothing is cached")
+	}
+	return m.Node
 }

@@ -31,17 +31,29 @@ type Arena struct {
 // Reset forgets all offers.
 func (a *Arena) Reset() { a.tokens, a.gains = a.tokens[:0], a.gains[:0] }
 
-// NewSequence returns a sequence that has read nothing yet. Its prompt has that number of tokens and
-// its output at most limit. expect is the output that the caller expects, or empty, and format that
-// of the output, or nil. The sequence keeps expect, and 8 bytes of memory for each token of prompt, output and expect.
-func NewSequence(prompt, limit int, expect []kv.Token, format *grammar.Grammar) *Sequence {
-	s := &Sequence{prompt: prompt}
-	s.drafters[Own] = newOwn(prompt + limit)
-	if len(expect) > 0 {
-		s.drafters[Prediction] = newPrediction(expect)
+// Origin describes a sequence before its first token of output.
+type Origin struct {
+	Prompt int              // tokens of the prompt
+	Limit  int              // most tokens of the output
+	Expect []kv.Token       // the output that the caller expects, or empty; the sequence keeps it
+	Format *grammar.Grammar // of the output; nil: any
+	Texts  *Texts           // of the requests of all namespaces; nil: none
+	Space  kv.Namespace     // of the request
+}
+
+// NewSequence returns a sequence that has read nothing yet. It takes 8 bytes of memory for each token of
+// prompt, output and expected output.
+func NewSequence(o Origin) *Sequence {
+	s := &Sequence{prompt: o.Prompt}
+	s.drafters[Own] = newOwn(o.Prompt + o.Limit)
+	if len(o.Expect) > 0 {
+		s.drafters[Prediction] = newPrediction(o.Expect)
 	}
-	if format != nil {
-		s.drafters[Grammar] = newForced(format)
+	if o.Format != nil {
+		s.drafters[Grammar] = newForced(o.Format)
+	}
+	if o.Texts != nil {
+		s.drafters[Tree] = newTree(o.Texts, o.Space)
 	}
 	return s
 }

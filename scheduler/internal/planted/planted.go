@@ -17,6 +17,7 @@ const (
 	KeepBelow          // KV that counts as wrong stays in lower tiers
 	AllPublic          // a salted prompt counts as public as a whole
 	Unverified         // a guess that the backend refused becomes a token of the output
+	ForeignDraft       // texts of all namespaces give guesses
 	KeepRefused        // KV of refused guesses is published with that of the tokens
 	LateMask           // the mask after a guess is that before it
 	BillRefused        // refused guesses are billed as output
