@@ -78,7 +78,7 @@ func (x *Texts) Add(number uint32, ns kv.Namespace, tokens []kv.Token, from, to 
 	return t.number
 }
 
-// text returns the text with a number; nil if there is none any more.
+// text returns the text with a number; nil if it was dropped.
 func (x *Texts) text(number uint32) *indexed {
 	if t := &x.texts[number%mostTexts]; number > 0 && t.number == number {
 		return t
