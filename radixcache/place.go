@@ -14,9 +14,9 @@ type Place struct {
 	gen    uint32
 }
 
-// PlaceOf returns the place where the first tokens of the path to a node end, as many as tokens says:
+// PlaceOf returns the place where the first tokens of the path to a node of c end, as many as tokens says:
 // usually the node that Extend returned. It panics if there is no such node, or if the path is shorter.
-func (c *Cache) PlaceOf(id NodeID, tokens int) Place {
+func PlaceOf(id NodeID, tokens int, c *Cache) Place {
 	n := c.live(id, "PlaceOf")
 	if tokens > n.end() {
 		panic(fmt.Sprintf("radixcache: PlaceOf: %d tokens of node %d, which ends at %d", tokens, id, n.end()))
@@ -24,11 +24,11 @@ func (c *Cache) PlaceOf(id NodeID, tokens int) Place {
 	return Place{id, int32(tokens), n.gen}
 }
 
-// AppendText returns dst with the tokens [lo, hi) of the path to a place appended, where 0 <= lo <= hi,
+// AppendText returns dst with the tokens [lo, hi) of the path to a place of c appended, where 0 <= lo <= hi,
 // and hi is at most the place's tokens. It returns dst and false if the place is gone, was flushed or is
 // distrusted. It counts no reuse and makes nothing more recent. The tokens may be of a public prefix, which
 // other salts have, too. Cost: the nodes from the place up to lo.
-func (c *Cache) AppendText(p Place, lo, hi int, dst []kv.Token) ([]kv.Token, bool) {
+func (p Place) AppendText(c *Cache, lo, hi int, dst []kv.Token) ([]kv.Token, bool) {
 	n := &c.nodes[p.node]
 	if p.node == Root || n.gen != p.gen || n.space == nil || n.space.dead || n.end() < int(p.tokens) || c.isDistrusted(p.node) {
 		return dst, false

@@ -8,6 +8,18 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// drawKey draws a key of whole pages, which often shares a part with earlier ones.
+func drawKey(rng *rand.Rand, pageTokens int) Key {
+	key := Key{Namespace: kv.Namespace{Salt: []string{"", "a", "b"}[rng.IntN(3)]}}
+	if key.Namespace.Salt != "" {
+		key.PublicTokens = rng.IntN(8)
+	}
+	for range rng.IntN(25) / pageTokens * pageTokens {
+		key.Tokens = append(key.Tokens, kv.Token(rng.IntN(2)))
+	}
+	return key
+}
+
 // TestPlaces: a place has the tokens with which it was made, through splits, joins, evictions and
 // flushes, or is gone; while it is pinned it is not gone, unless the tree was flushed.
 func TestPlaces(t *testing.T) {
@@ -27,15 +39,9 @@ func TestPlaces(t *testing.T) {
 		for range 300 {
 			switch rng.IntN(8) {
 			case 0, 1, 2, 3: // a path that often shares a part with earlier ones
-				key := Key{Namespace: kv.Namespace{Salt: []string{"", "a", "b"}[rng.IntN(3)]}}
-				if key.Namespace.Salt != "" {
-					key.PublicTokens = rng.IntN(8)
-				}
-				for range 1 + rng.IntN(24) {
-					key.Tokens = append(key.Tokens, kv.Token(rng.IntN(2)))
-				}
-				whole := len(key.Tokens) / size * size
-				if key.Tokens = key.Tokens[:whole]; whole == 0 {
+				key := drawKey(rng, size)
+				whole := len(key.Tokens)
+				if whole == 0 {
 					continue
 				}
 				m := c.Match(key)
@@ -45,7 +51,7 @@ func TestPlaces(t *testing.T) {
 					page++
 				}
 				id, _ := c.Extend(c.Pin(m), key, pages, nil)
-				all = append(all, kept{c.PlaceOf(id, whole), key.Tokens, id, c.Epoch()})
+				all = append(all, kept{PlaceOf(id, whole, c), key.Tokens, id, c.Epoch()})
 			case 4, 5: // a request ends
 				if len(all) > 0 {
 					k := &all[rng.IntN(len(all))]
@@ -64,7 +70,7 @@ func TestPlaces(t *testing.T) {
 			for _, k := range all {
 				lo := rng.IntN(len(k.tokens) + 1)
 				hi := lo + rng.IntN(len(k.tokens)+1-lo)
-				got, ok := c.AppendText(k.place, lo, hi, []kv.Token{9})
+				got, ok := k.place.AppendText(c, lo, hi, []kv.Token{9})
 				switch {
 				case !ok && k.pin != Root && k.epoch == c.Epoch():
 					t.Fatalf("seed %d: a pinned place of %d tokens is gone", seed, len(k.tokens))
@@ -91,17 +97,17 @@ func TestDistrustedPlaces(t *testing.T) {
 	c := newCache(t, Config{PageTokens: 2})
 	key := Key{Tokens: toks(1, 2, 3, 4, 5, 6)}
 	id, _ := c.Extend(Root, key, []kv.PageID{1, 2, 3}, nil)
-	p := c.PlaceOf(id, 4)
+	p := PlaceOf(id, 4, c)
 	dst := make([]kv.Token, 0, 8)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, ok := c.AppendText(p, 1, 4, dst); !ok {
+		if _, ok := p.AppendText(c, 1, 4, dst); !ok {
 			t.Error("the place is gone")
 		}
 	}); n > 0 {
 		t.Errorf("%v allocations", n)
 	}
 	c.Distrust(key, 0)
-	if _, ok := c.AppendText(p, 1, 4, dst); ok {
+	if _, ok := p.AppendText(c, 1, 4, dst); ok {
 		t.Error("a distrusted place can be read")
 	}
 }

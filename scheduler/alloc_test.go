@@ -8,14 +8,16 @@ import (
 )
 
 // TestDecodingDoesNotAllocate checks that planning and completing a step of decode rows
-// allocates nothing, with or without waiting requests, and when sequences need pages.
+// allocates nothing, with or without waiting requests and drafts, and when sequences need pages.
 func TestDecodingDoesNotAllocate(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the walks of the tag allocate")
 	}
-	for _, policy := range []Policy{FCFS, LPM, DLPM, HRRN} {
-		l := newLoaded(t, Config{Policy: policy}, 64, 200, 256)
-		l.complete(l.s.Next(0))
+	for policy, speculate := range map[Policy]Speculate{FCFS: SpeculateOff, LPM: 4, DLPM: SpeculateAuto, HRRN: SpeculateOff} {
+		l := newLoaded(t, Config{Policy: policy, Speculate: speculate}, 64, 200, 256)
+		for range 3 {
+			l.complete(l.s.Next(0))
+		}
 		if n := testing.AllocsPerRun(100, func() { l.complete(l.s.Next(0)) }); n != 0 {
 			t.Errorf("%v: %v allocations a step", policy, n)
 		}

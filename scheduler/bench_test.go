@@ -23,8 +23,12 @@ type loaded struct {
 func newLoaded(tb testing.TB, cfg Config, rows, queued, prompt int) *loaded {
 	const pageTokens = 16
 	pages := (rows + 1) * (prompt + 8192) / pageTokens
+	var cost engine.StepCost
+	if cfg.Speculate == SpeculateAuto { // guesses are never worth it, so each row gives one token
+		cost = engine.StepCost{Step: 1e-2, Token: 1e-4, Draft: 1}
+	}
 	info := engine.Info{Name: "null", Vocab: 1 << 30, MaxPositions: 1 << 20, PageTokens: pageTokens, NumPages: pages,
-		MaxSlots: rows, MaxRows: rows, MaxTokens: 1 << 20, MaxInflight: 2}
+		MaxSlots: rows, MaxRows: rows, MaxTokens: 1 << 20, MaxInflight: 2, MaxDrafts: 16, Cost: cost}
 	cfg.MaxQueued, cfg.StepTokens, cfg.MaxPrefilling = rows+queued+1, 1<<20, 1<<20
 	cfg.LeaseLowPages, cfg.LeaseBulkPages, cfg.LeaseHighPages = pages, pages, pages
 	s, err := New(cfg, info)
@@ -60,7 +64,11 @@ func (l *loaded) complete(p *Plan) {
 	l.res.Seq, l.res.Out = p.Batch.Seq, l.res.Out[:0]
 	for i := range p.Batch.Rows {
 		if p.Batch.Rows[i].Sample {
-			l.res.Out = append(l.res.Out, engine.RowOut{Row: i, Token: 7})
+			out := engine.RowOut{Row: i, Token: 7}
+			for r := &p.Batch.Rows[i]; int(out.Confirmed) < len(r.Drafts) && r.Drafts[out.Confirmed] == 7; {
+				out.Confirmed++
+			}
+			l.res.Out = append(l.res.Out, out)
 		}
 	}
 	l.out = l.s.Complete(0, p, &l.res, l.out[:0])
@@ -68,18 +76,20 @@ func (l *loaded) complete(p *Plan) {
 
 func BenchmarkDecodeStep(b *testing.B) {
 	for _, c := range []struct {
-		policy Policy
-		queued int
-	}{{FCFS, 0}, {LPM, 0}, {LPM, 10_000}, {DLPM, 10_000}, {HRRN, 10_000}, {DFSWeight, 10_000}} {
-		b.Run(fmt.Sprintf("rows=256/policy=%v/queued=%d", c.policy, c.queued), func(b *testing.B) {
-			l := newLoaded(b, Config{Policy: c.policy}, 256, c.queued, 1024)
+		policy    Policy
+		queued    int
+		speculate Speculate
+	}{{FCFS, 0, SpeculateOff}, {FCFS, 0, SpeculateAuto}, {LPM, 0, SpeculateOff}, {LPM, 10_000, SpeculateOff}, {DLPM, 10_000, SpeculateOff}, {HRRN, 10_000, SpeculateOff}, {DFSWeight, 10_000, SpeculateOff}} {
+		b.Run(fmt.Sprintf("rows=256/policy=%v/queued=%d/speculate=%v", c.policy, c.queued, c.speculate), func(b *testing.B) {
+			cfg := Config{Policy: c.policy, Speculate: c.speculate}
+			l := newLoaded(b, cfg, 256, c.queued, 1024)
 			n := 0
 			for b.Loop() {
 				p := l.s.Next(0)
 				b.StopTimer()
 				l.complete(p)
 				if n++; n == 7000 { // before the outputs end
-					l, n = newLoaded(b, Config{Policy: c.policy}, 256, c.queued, 1024), 0
+					l, n = newLoaded(b, cfg, 256, c.queued, 1024), 0
 				}
 				b.StartTimer()
 			}

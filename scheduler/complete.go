@@ -89,8 +89,7 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 		if s.running.fault == planted.KeepRefused && r.drafts > 0 {
 			s.prefixes.publishAll(q, p.Batch.Rows[i].Drafts)
 		}
-		q.done = end
-		q.computed = max(q.computed, end)
+		q.done, q.computed = end, max(q.computed, end)
 		if q.done <= q.target {
 			s.prefixes.publishChunk(q)
 		}

@@ -370,3 +370,32 @@ func TestForcedDrafts(t *testing.T) {
 		t.Errorf("%d rows give %d, ending %+v", rows, b.got[1], e)
 	}
 }
+
+// TestTreeDrafts: a request goes on as another one of its namespace did; one of another namespace, and
+// one without a cache, does not.
+func TestTreeDrafts(t *testing.T) {
+	for _, tc := range []struct {
+		salt     string
+		public   int
+		uncached bool
+		accepted bool
+	}{{"a", 0, false, true}, {"b", 0, false, false}, {"", 0, false, false}, {"a", 0, true, false}, {"b", 64, false, false}} {
+		b := newSeer(t, Config{Speculate: 16, DisableCache: tc.uncached}, engine.StepCost{})
+		prompt, output := upFrom(100, 64), upFrom(500, 80)
+		b.add(Request{ID: 1, Prompt: append(slices.Clone(prompt), 1), Namespace: kv.Namespace{Salt: "a"}, PublicTokens: tc.public}, output)
+		b.finish()
+		b.add(Request{ID: 2, Prompt: append(slices.Clone(prompt), 2), Namespace: kv.Namespace{Salt: tc.salt}, PublicTokens: tc.public}, append(upFrom(500, 60), 3))
+		b.finish()
+		if got := b.ends[2].Drafts.Accepted[DraftTree]; got > 0 != tc.accepted || got > 0 && got < 40 {
+			t.Errorf("%+v: %d tokens of the tree are right", tc, got)
+		}
+		b = newSeer(t, Config{Speculate: 16}, engine.StepCost{}) // a prompt that another salt has, public or not
+		b.add(Request{ID: 1, Prompt: prompt, Namespace: kv.Namespace{Salt: "a"}, PublicTokens: tc.public}, upFrom(1, 2))
+		b.finish()
+		b.add(Request{ID: 2, Prompt: append([]kv.Token{9}, prompt[:8]...), Namespace: kv.Namespace{Salt: tc.salt}}, prompt[8:40])
+		b.finish()
+		if got := b.ends[2].Drafts.Accepted[DraftTree] > 0; got != (tc.salt == "a") {
+			t.Errorf("%+v: another prompt suggests tokens: %v", tc, got)
+		}
+	}
+}

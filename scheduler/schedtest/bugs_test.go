@@ -42,7 +42,8 @@ func (p *planting) setup(w *setup) {
 	w.restarts, w.cfg.SharePages, w.cfg.Speculate = false, 0, scheduler.SpeculateOff
 	if p.kind.drafts() {
 		w.speculate(newStream(p.o.Seed, "drafts of a plant"))
-		w.cfg.DisableCache = w.cfg.DisableCache && p.kind != KeepRefused
+		w.cfg.DisableCache = w.cfg.DisableCache && p.kind != KeepRefused && p.kind != ForeignDraft
+		w.unexpected = p.kind == ForeignDraft
 	}
 	switch p.kind {
 	case EarlyReturn:
@@ -86,7 +87,7 @@ func (p *planting) load(l *load) {
 	switch p.kind {
 	case Starve:
 		l.hot, l.many = true, false
-	case AllPublic:
+	case AllPublic, ForeignDraft:
 		l.salts = []kv.Namespace{{}, {Salt: "a"}, {Salt: "b"}}
 	case Favour:
 		l.hot, l.tenants = true, l.tenants[:cap(l.tenants)]

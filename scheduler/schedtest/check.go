@@ -80,7 +80,7 @@ func newCheckers(r *rig) []checker {
 		&endings{watcher{r, "endings"}},
 		&outputs{watcher{r, "outputs"}},
 		&computed{watcher: watcher{r, "computed"}},
-		&drafted{watcher: watcher{r, "drafts"}, counts: map[*sample]*[2]uint64{}, pages: map[uint64][][]kv.PageID{}},
+		&drafted{watcher: watcher{r, "drafts"}, counts: map[*sample]*[2]uint64{}, pages: map[uint64][][]kv.PageID{}, seen: map[kv.Namespace]map[uint64]bool{}},
 		r.failed,
 		&quotas{watcher: watcher{r, "quotas"}},
 		r.mirror,

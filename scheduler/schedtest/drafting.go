@@ -29,7 +29,7 @@ func (w *setup) speculate(rng stream) {
 // guess gives a request a Prediction in most worlds with drafts: its output with some errors.
 func (w *world) guess(req *scheduler.Request) {
 	rng := w.setup.guesses
-	if w.cfg.Speculate == scheduler.SpeculateOff {
+	if w.cfg.Speculate == scheduler.SpeculateOff || w.setup.unexpected {
 		return
 	}
 	req.Speculate = pick(rng, scheduler.SpeculateDefault, scheduler.SpeculateDefault, scheduler.SpeculateDefault, scheduler.SpeculateOff, scheduler.SpeculateAuto, 2)
@@ -55,10 +55,60 @@ func (w *world) guess(req *scheduler.Request) {
 // events and lower tiers have it.
 type drafted struct {
 	watcher
-	pages   map[uint64][][]kv.PageID // of running plans: by row, the pages that it reads or writes, if it has drafts
-	refused []kv.PageID              // of the plan that completes
-	counts  map[*sample]*[2]uint64   // of open samples: guesses verified, and those that became tokens
+	pages   map[uint64][][]kv.PageID         // of running plans: by row, the pages that it reads or writes, if it has drafts
+	refused []kv.PageID                      // of the plan that completes
+	seen    map[kv.Namespace]map[uint64]bool // groups of tokens in the prompts and outputs of a namespace: see group
+	counts  map[*sample]*[2]uint64           // of open samples: guesses verified, and those that became tokens
 	metrics [2]uint64
+}
+
+// groupTokens is the number of tokens of a group: a guess and the tokens before it that a text of another
+// request must have in common.
+const groupTokens = 5
+
+// group returns a number for the last tokens of a text; 0 if it is too short.
+func group(text []kv.Token) (n uint64) {
+	if len(text) < groupTokens {
+		return 0
+	}
+	for _, t := range text[len(text)-groupTokens:] {
+		n = n<<12 + uint64(t) + 1
+	}
+	return n
+}
+
+// text returns the prompt and the output of s so far.
+func (s *sample) text() []kv.Token { return slices.Concat(s.of.req.Prompt, s.got) }
+
+func (c *drafted) added(o *order, err error) {
+	if err != nil {
+		return
+	}
+	for n := range o.req.Prompt {
+		c.see(o.req.Namespace, o.req.Prompt[:n+1])
+	}
+}
+
+func (c *drafted) see(ns kv.Namespace, text []kv.Token) {
+	if c.seen[ns] == nil {
+		c.seen[ns] = map[uint64]bool{}
+	}
+	c.seen[ns][group(text)] = true
+}
+
+// known reports whether s may guess at t: its format or the expected output may suggest it, or it followed
+// the last tokens in its own text or in another of its namespace.
+func (c *drafted) known(s *sample, t kv.Token) bool {
+	req, text := &s.of.req, append(s.text(), t)
+	if req.Format != nil || slices.Contains(req.Prediction, t) || c.seen[req.Namespace][group(text)] {
+		return true
+	}
+	for n := 4; n < len(text); n++ {
+		if slices.Equal(text[n-4:n], text[len(text)-4:]) {
+			return true
+		}
+	}
+	return false
 }
 
 func (c *drafted) planned(p *scheduler.Plan, rows []rowView) {
@@ -67,7 +117,9 @@ func (c *drafted) planned(p *scheduler.Plan, rows []rowView) {
 	}
 	all := make([][]kv.PageID, len(rows))
 	for i := range rows {
-		all[i] = rows[i].pages
+		if all[i] = rows[i].pages; len(rows[i].row.Drafts) > 0 && !c.known(rows[i].of, rows[i].row.Drafts[0]) {
+			c.failf("%s of namespace %+v has a guess that nothing in its namespace suggests: %d", label(rows[i].of), rows[i].of.of.req.Namespace, rows[i].row.Drafts)
+		}
 	}
 	c.pages[p.Batch.Seq] = all
 }
@@ -121,6 +173,9 @@ func (c *drafted) resulted(f *flight, res *engine.Result, err error) {
 }
 
 func (c *drafted) told(s *sample, o *scheduler.Output) {
+	if s != nil && o.Sampled {
+		c.see(s.of.req.Namespace, append(s.text(), o.Token))
+	}
 	if s == nil || o.Ending.Reason == scheduler.NotEnded {
 		return
 	}

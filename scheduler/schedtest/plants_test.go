@@ -67,10 +67,11 @@ const (
 	PreemptAgain // the scheduler preempts a sequence again before it has sampled a token
 
 	// drafts
-	Unverified  // a guess that the backend refused becomes a token of the output
-	KeepRefused // KV of refused guesses is published
-	LateMask    // a mask of a row with drafts is that of the position before
-	BillRefused // refused guesses are billed
+	Unverified   // a guess that the backend refused becomes a token of the output
+	KeepRefused  // KV of refused guesses is published
+	ForeignDraft // guesses come from other namespaces
+	LateMask     // a mask of a row with drafts is that of the position before
+	BillRefused  // refused guesses are billed
 
 	// computed
 	MisCount  // the backend counts one token too many
@@ -153,6 +154,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	SkipSampling:  {"skip-sampling", "rows", ""},
 	Unverified:    {"unverified", "outputs", ""},
 	KeepRefused:   {"keep-refused", "drafts", "contents rows sanitizer outputs"},
+	ForeignDraft:  {"foreign-draft", "drafts", ""},
 	LateMask:      {"late-mask", "outputs", "endings"},
 	BillRefused:   {"bill-refused", "endings", ""},
 	MisCount:      {"mis-count", "computed", ""},
@@ -201,12 +203,12 @@ func (p Plant) checker() string { return plants[p].checker }
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, AllPublic: planted.AllPublic,
-	Unverified: planted.Unverified, KeepRefused: planted.KeepRefused, LateMask: planted.LateMask, BillRefused: planted.BillRefused,
+	Unverified: planted.Unverified, KeepRefused: planted.KeepRefused, ForeignDraft: planted.ForeignDraft, LateMask: planted.LateMask, BillRefused: planted.BillRefused,
 }
 
 // drafts reports whether only worlds with drafts show the bug.
 func (p Plant) drafts() bool {
-	return p == Unverified || p == KeepRefused || p == LateMask || p == BillRefused
+	return p == ForeignDraft || p == Unverified || p == KeepRefused || p == LateMask || p == BillRefused
 }
 
 // fair reports whether only fair worlds show the bug.

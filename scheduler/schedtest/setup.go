@@ -57,6 +57,7 @@ type setup struct {
 	ending     ending
 	callers    []*caller // the tenants of a fair world, which send all its requests
 	guesses    stream    // predictions
+	unexpected bool      // no request has a prediction
 }
 
 // ending is the fate of open requests when no more arrive.

@@ -64,7 +64,7 @@ func (x *Texts) Add(number uint32, ns kv.Namespace, tokens []kv.Token, from, to 
 		t = &x.texts[x.last%mostTexts]
 		*t = indexed{ns: ns, number: x.last}
 	}
-	t.place, t.tokens = x.cache.PlaceOf(node, to), to
+	t.place, t.tokens = radixcache.PlaceOf(node, to, x.cache), to
 	seed := x.seed(ns)
 	for p := max(from, gram); p < to; p++ {
 		h := hashGram(seed, tokens[p-gram:p])
@@ -78,7 +78,7 @@ func (x *Texts) Add(number uint32, ns kv.Namespace, tokens []kv.Token, from, to 
 	return t.number
 }
 
-// text returns the text with a number; nil if it was dropped.
+// text returns the text with a number; nil if it was overwritten.
 func (x *Texts) text(number uint32) *indexed {
 	if t := &x.texts[number%mostTexts]; number > 0 && t.number == number {
 		return t
@@ -172,7 +172,7 @@ func (t *tree) find(own []kv.Token) {
 			continue
 		}
 		lo := max(p-longest, 0)
-		read, ok := t.texts.cache.AppendText(other.place, lo, min(p+ahead, other.tokens), t.scratch[:0])
+		read, ok := other.place.AppendText(t.texts.cache, lo, min(p+ahead, other.tokens), t.scratch[:0])
 		if !ok {
 			continue
 		}
