@@ -117,8 +117,9 @@ func (d *drafter) read() {
 	if d.cfg.MaxInflight == 1 {
 		return
 	}
-	d.offer(func(q *sequence) bool { return q.wantsRow() }, d.room.pageTokens)
-	d.take(len(d.running.all), d.cfg.StepTokens)
+	step := d.step(len(d.running.all), d.cfg.StepTokens)
+	d.offer(&step, func(q *sequence) bool { return q.wantsRow() }, d.room.pageTokens)
+	d.take(&step)
 	for i := range d.offers {
 		d.of[i].rows.drafts.waits = d.offers[i].Take > 0 && d.of[i].rows.sampling > 0
 	}
@@ -133,13 +134,14 @@ func (d *drafter) choose() {
 	}
 	// A page is left for each sequence that may need one in the next step.
 	idle := max(d.room.lease.IdlePages()-len(d.running.all), 0)
-	d.offer(func(q *sequence) bool { return q.rows.inflight == 0 && q.decodes(d.room.pageTokens) }, idle*d.room.pageTokens)
 	decoding := d.budget.count(d.running)
 	most := d.cfg.StepTokens - decoding
 	if len(d.running.prefilling) > 0 {
 		most -= max(d.cfg.PromptFloor, 0)
 	}
-	d.take(decoding, min(most, d.budget.time.DraftsFit(decoding, d.budget.context)))
+	step := d.step(decoding, min(most, d.budget.time.DraftsFit(decoding, d.budget.context)))
+	d.offer(&step, func(q *sequence) bool { return q.rows.inflight == 0 && q.decodes(d.room.pageTokens) }, idle*d.room.pageTokens)
+	d.take(&step)
 	for i := range d.offers {
 		q, o := d.of[i], &d.offers[i]
 		s := q.rows.drafts
@@ -153,9 +155,24 @@ func (d *drafter) choose() {
 	}
 }
 
+// step returns the costs of a step with that number of decoding rows, which can verify the number most of
+// guesses.
+func (d *drafter) step(decoding, most int) drafts.Step {
+	rows, each := d.budget.time.Drafts(decoding, d.budget.context)
+	step := drafts.Step{Rows: decoding, Seconds: rows, Draft: each, Most: max(most, 0)}
+	if d.cfg.MaxInflight > 1 {
+		step.Lost = d.info.Cost.Host
+	}
+	return step
+}
+
 // offer collects the guesses of the sequences that may have some. They reach at most the number beyond of
 // tokens past the pages of each.
-func (d *drafter) offer(may func(*sequence) bool, beyond int) {
+func (d *drafter) offer(step *drafts.Step, may func(*sequence) bool, beyond int) {
+	floor := step.Floor()
+	if d.without >= probeEvery {
+		floor = min(floor, probeRate)
+	}
 	d.arena.Reset()
 	d.offers, d.of = d.offers[:0], d.of[:0]
 	for _, q := range d.running.all {
@@ -168,7 +185,11 @@ func (d *drafter) offer(may func(*sequence) bool, beyond int) {
 		}
 		most := min(s.most, q.limit-q.outputTokens()-int(q.rows.sampling)-1, d.info.MaxPositions-q.computed-1,
 			len(q.table.pages)*d.room.pageTokens+beyond-q.computed-1)
-		o, ok := s.guesses.Offer(q.tokens, most, &d.record, &d.arena)
+		least := floor
+		if s.always {
+			least = 0
+		}
+		o, ok := s.guesses.Offer(q.tokens, most, least, &d.record, &d.arena)
 		if !ok {
 			continue
 		}
@@ -182,20 +203,14 @@ func (d *drafter) offer(may func(*sequence) bool, beyond int) {
 	}
 }
 
-// take sets Take of the offers for a step with that number of decoding rows, which can verify the number
-// most of guesses.
-func (d *drafter) take(decoding, most int) {
+// take sets Take of the offers.
+func (d *drafter) take(step *drafts.Step) {
 	if len(d.offers) == 0 {
 		return
 	}
-	rows, each := d.budget.time.Drafts(decoding, d.budget.context)
-	step := drafts.Step{Rows: decoding, Seconds: rows, Draft: each, Most: max(most, 0)}
-	if d.cfg.MaxInflight > 1 {
-		step.Lost = d.info.Cost.Host
-	}
-	taken := drafts.Choose(d.offers, step)
+	taken := drafts.Choose(d.offers, *step)
 	if taken == 0 {
-		taken = d.probe(step.Most)
+		taken = d.probe(step)
 	}
 	left := step.Most - taken
 	for i := range d.offers {
@@ -218,12 +233,12 @@ const (
 
 // probe takes some guesses of the first offer that seems right, if it is time for that, and returns
 // their number.
-func (d *drafter) probe(most int) int {
+func (d *drafter) probe(step *drafts.Step) int {
 	at := slices.IndexFunc(d.offers, func(o drafts.Offer) bool { return o.Gains[0] >= probeRate })
-	if at < 0 || d.without < probeEvery {
+	if at < 0 || d.without < probeEvery || step.Draft == 0 {
 		return 0
 	}
-	d.offers[at].Take = min(probeDrafts, len(d.offers[at].Tokens), most)
+	d.offers[at].Take = min(probeDrafts, len(d.offers[at].Tokens), step.Most)
 	return d.offers[at].Take
 }
 

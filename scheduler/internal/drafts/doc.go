@@ -9,7 +9,7 @@
 //
 //	seq := drafts.NewSequence(drafts.Origin{Prompt: len(prompt), Limit: limit})
 //	seq.Take(tokens, &record, most)           // after each step
-//	offer, ok := seq.Offer(tokens, most, &record, &arena)
+//	offer, ok := seq.Offer(tokens, most, step.Floor(), &record, &arena)
 //	chooser.Choose(offers, step)              // sets Offer.Take: the guesses to verify
 //
 // In steady state nothing is allocated, and all methods depend on their arguments alone, so a

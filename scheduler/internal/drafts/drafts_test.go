@@ -35,6 +35,15 @@ func longestMatch(all []kv.Token) (length int) {
 	return length
 }
 
+// guesses returns a draft of d without its classes, of which there must be as many.
+func guesses(d drafter, text []kv.Token, most int) []kv.Token {
+	tokens, classes := d.draft(text, most, nil, nil)
+	if len(tokens) != len(classes) {
+		panic("a guess has no class")
+	}
+	return tokens
+}
+
 // TestOwnFindsTheLongest: a guess follows as long a match as there is, if it is among the last tries
 // places of its n-gram, and the text before the guess is that of the match.
 func TestOwnFindsTheLongest(t *testing.T) {
@@ -48,18 +57,21 @@ func TestOwnFindsTheLongest(t *testing.T) {
 			if n > 100 {
 				o.take(all[:n])
 			}
-			want := longestMatch(all[:n])
-			if (o.length > 0) != (want > 0) || o.length > want {
-				t.Fatalf("seed %d: after %d tokens the match has %d tokens, want %d", seed, n, o.length, want)
+			want, got := longestMatch(all[:n]), place{}
+			if o.best >= 0 {
+				got = o.places[o.best]
 			}
-			if o.length == 0 {
+			if (got.length > 0) != (want > 0) || got.length > want || (o.guess() == none) != (want == 0) {
+				t.Fatalf("seed %d: after %d tokens the match has %d tokens, want %d", seed, n, got.length, want)
+			}
+			if got.length == 0 {
 				continue
 			}
-			if got := agree(all[:o.at], all[:n]); got < o.length {
-				t.Fatalf("seed %d: after %d tokens, %d agree with place %d, the match says %d", seed, n, got, o.at, o.length)
+			if n := agree(all[:got.at], all[:n]); n < got.length {
+				t.Fatalf("seed %d: %d tokens agree with place %d, the match says %d", seed, n, got.at, got.length)
 			}
 			found++
-			if o.length < want {
+			if got.length < want {
 				longer++
 			}
 		}
@@ -85,12 +97,15 @@ func TestOwnByParts(t *testing.T) {
 		t.Error("reading by parts learns something else")
 	}
 	var arena Arena
-	x, okX := a.Offer(all, 16, &whole, &arena)
-	y, okY := b.Offer(all, 16, &whole, &arena)
-	if okX != okY || !slices.Equal(x.Tokens, y.Tokens) || x.Match != y.Match {
+	x, okX := a.Offer(all, 16, 0, &whole, &arena)
+	y, okY := b.Offer(all, 16, 0, &whole, &arena)
+	if okX != okY || !slices.Equal(x.Tokens, y.Tokens) || !slices.Equal(x.Gains, y.Gains) {
 		t.Errorf("the offers differ: %+v and %+v", x, y)
 	}
-	if _, ok := a.Offer(append(all, 1), 16, &whole, &arena); ok {
+	if _, ok := a.Offer(all, 16, x.Gains[0], &whole, &arena); ok {
+		t.Error("a guess at the floor got an offer")
+	}
+	if _, ok := a.Offer(append(all, 1), 16, 0, &whole, &arena); ok {
 		t.Error("a token that was not taken got an offer")
 	}
 }
@@ -113,8 +128,12 @@ func TestWindow(t *testing.T) {
 		want  int
 	}{{old, 0}, {late, 10}} {
 		o.read(append(slices.Clone(all), tc.again...))
-		if o.length != tc.want {
-			t.Errorf("the match has %d tokens, want %d", o.length, tc.want)
+		got := 0
+		if o.best >= 0 {
+			got = o.places[o.best].length
+		}
+		if got != tc.want {
+			t.Errorf("the match has %d tokens, want %d", got, tc.want)
 		}
 	}
 }
@@ -124,7 +143,7 @@ func TestPeriod(t *testing.T) {
 	all := []kv.Token{9, 1, 2, 1, 2, 1, 2}
 	o := newOwn(64)
 	o.read(all)
-	if got, want := o.draft(all, 5, nil), []kv.Token{1, 2, 1, 2, 1}; !slices.Equal(got, want) {
+	if got, want := guesses(o, all, 5), []kv.Token{1, 2, 1, 2, 1}; !slices.Equal(got, want) {
 		t.Errorf("the draft is %v, want %v", got, want)
 	}
 }
@@ -138,12 +157,12 @@ func TestPrediction(t *testing.T) {
 	without := map[int]bool{4: true, 5: true, 6: true, 9: true, 10: true, 11: true, 12: true, 14: true, 15: true}
 	p := newPrediction(guess)
 	for i := range output {
-		match, right := p.take(output[:i+1])
-		if (match > 0 && !right) != wrong[i] || match == 0 && !without[i] {
-			t.Errorf("token %d: match %d, right %v", output[i], match, right)
+		c, right := p.take(output[:i+1])
+		if (c != none && !right) != wrong[i] || c == none && !without[i] {
+			t.Errorf("token %d: class %d, right %v", output[i], c, right)
 		}
 	}
-	if p.match() != 0 {
+	if p.guess() != none {
 		t.Error("a guess follows the end of the prediction")
 	}
 	// Of two places with equal matches, the one nearest to the lost place counts.
@@ -152,7 +171,7 @@ func TestPrediction(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 4} {
 		p.take([]kv.Token{40, 1, 2, 3}[:n])
 	}
-	if got := p.draft(nil, 2, nil); !slices.Equal(got, []kv.Token{4, 5}) {
+	if got := guesses(p, nil, 2); !slices.Equal(got, []kv.Token{4, 5}) {
 		t.Errorf("the draft is %v, want that of the near place", got)
 	}
 }
@@ -192,16 +211,16 @@ func TestForced(t *testing.T) {
 	} {
 		f = newForced(c.Grammar())
 		for i := range tc.output {
-			guess, match := f.guess, f.match()
-			if got, right := f.take(tc.output[:i+1]); got != match || right != (match > 0 && guess == tc.output[i]) {
-				t.Errorf("taking token %d of %d: match %d, right %v", i, tc.output, got, right)
+			guess, c := f.token, f.guess()
+			if got, right := f.take(tc.output[:i+1]); got != c || right != (c != none && guess == tc.output[i]) {
+				t.Errorf("taking token %d of %d: class %d, right %v", i, tc.output, got, right)
 			}
 		}
-		if got := f.draft(nil, 8, nil); !slices.Equal(got, tc.draft) || f.match() != tc.match {
-			t.Errorf("after %d: the draft is %d with match %d, want %d with %d", tc.output, got, f.match(), tc.draft, tc.match)
+		if got := guesses(f, nil, 8); !slices.Equal(got, tc.draft) || f.length != tc.match {
+			t.Errorf("after %d: the draft is %d with match %d, want %d with %d", tc.output, got, f.length, tc.draft, tc.match)
 		}
 	}
-	if got := f.draft(nil, 0, nil); len(got) > 0 {
+	if got := guesses(f, nil, 0); len(got) > 0 {
 		t.Errorf("a draft of no tokens is %d", got)
 	}
 }
@@ -225,13 +244,13 @@ func TestAllocs(t *testing.T) {
 	texts.Add(0, kv.Namespace{}, all, 0, len(all), id)
 	s := NewSequence(Origin{Prompt: 1000, Limit: 5000, Expect: all[500:700], Texts: texts})
 	s.Take(all[:2000], 2000, &record)
-	s.Offer(all[:2000], 32, &record, &arena)
+	s.Offer(all[:2000], 32, 0, &record, &arena)
 	n := 2000
 	if allocs := testing.AllocsPerRun(1000, func() {
 		n++
 		s.Take(all[:n], 1, &record)
 		arena.Reset()
-		s.Offer(all[:n], 8, &record, &arena)
+		s.Offer(all[:n], 8, 0, &record, &arena)
 	}); allocs > 0 {
 		t.Errorf("%v allocations a token", allocs)
 	}
@@ -241,29 +260,51 @@ func TestAllocs(t *testing.T) {
 // guesses are forgotten.
 func TestRates(t *testing.T) {
 	var all, one Record
-	if got := all.rate(&one, Own, 3); math.Abs(got-prior[0]) > 1e-9 {
+	short, middle := ofLength(3, lone), ofLength(5, lone)
+	if got := all.rate(&one, Own, short); math.Abs(got-prior(short)) > 1e-9 {
 		t.Errorf("the rate of an empty record is %v", got)
 	}
-	for range 200 {
-		all.learn(Own, 5, true)
+	if !(prior(ofLength(5, sure)) > prior(middle) && prior(middle) > prior(ofLength(5, split)) && prior(middle) > prior(short)) {
+		t.Error("priors are not in order")
 	}
-	if got := all.rate(&one, Own, 6); got < 0.95 {
+	for range 200 {
+		all.learn(Own, middle, true)
+	}
+	if got := all.rate(&one, Own, ofLength(6, lone)); got < 0.95 {
 		t.Errorf("the rate after 200 right guesses is %v", got)
 	}
-	if got := all.rate(&one, Tree, 6); got > 0.6 {
-		t.Errorf("the rate of another source is %v", got)
+	for what, got := range map[string]float64{"another source": all.rate(&one, Tree, middle), "another view": all.rate(&one, Own, ofLength(5, most))} {
+		if got > 0.6 {
+			t.Errorf("the rate of %s is %v", what, got)
+		}
 	}
 	for range 16 {
-		one.learn(Own, 5, false)
+		one.learn(Own, middle, false)
 	}
-	if got := all.rate(&one, Own, 5); got > 0.25 {
+	if got := all.rate(&one, Own, middle); got > 0.25 {
 		t.Errorf("the rate of a sequence with 16 wrong guesses is %v", got)
 	}
 	for range 300 {
-		all.learn(Own, 5, false)
+		all.learn(Own, middle, false)
 	}
-	if got := all.rate(&Record{}, Own, 5); got > 0.1 {
+	if got := all.rate(&Record{}, Own, middle); got > 0.1 {
 		t.Errorf("the rate after 300 wrong guesses is %v", got)
+	}
+}
+
+// TestViews: the places that match tell how sure a guess is, also after the first token of a draft.
+func TestViews(t *testing.T) {
+	//           three places of 1 2 3: twice 4 5 6 follows, once 4 7 8
+	all := []kv.Token{1, 2, 3, 4, 5, 6, 20, 1, 2, 3, 4, 7, 8, 21, 1, 2, 3, 4, 5, 9, 22, 1, 2, 3}
+	o := newOwn(64)
+	o.read(all)
+	tokens, classes := o.draft(all, 4, nil, nil)
+	if want := []kv.Token{4, 5, 9, 22}; !slices.Equal(tokens, want) {
+		t.Fatalf("the draft is %d, want %d", tokens, want)
+	}
+	want := []class{ofLength(3, sure), ofLength(4, most), ofLength(5, most), ofLength(6, lone)}
+	if !slices.Equal(classes, want) || o.guess() != want[0] {
+		t.Errorf("the classes are %d, want %d", classes, want)
 	}
 }
 
@@ -387,7 +428,7 @@ func TestTexts(t *testing.T) {
 	draft := func(ns kv.Namespace, tokens ...kv.Token) []kv.Token {
 		d := newTree(texts, ns)
 		d.read(tokens)
-		return d.draft(nil, 4, nil)
+		return guesses(d, nil, 4)
 	}
 	check := func(what string, got []kv.Token, want ...kv.Token) {
 		t.Helper()

@@ -27,43 +27,48 @@ type forced struct {
 	walk   *grammar.Matcher // scratch: after a draft
 	mask   []uint64         // scratch
 	vocab  *grammar.Vocabulary
-	guess  kv.Token
-	length int // 0: no guess
+	token  kv.Token // the guess
+	length int      // 0: no guess
 }
 
 func newForced(format *grammar.Grammar) *forced {
 	v := format.Vocabulary()
 	f := &forced{at: format.NewMatcher(), walk: format.NewMatcher(), mask: make([]uint64, (v.Size()+63)/64), vocab: v}
-	f.guess, f.length = f.next(f.at)
+	f.token, f.length = f.next(f.at)
 	return f
 }
 
 func (f *forced) read([]kv.Token) {}
 
-func (f *forced) take(text []kv.Token) (match int, right bool) {
+func (f *forced) take(text []kv.Token) (c class, right bool) {
 	last := text[len(text)-1]
-	match, right = f.length, f.length > 0 && f.guess == last
+	c, right = f.guess(), f.length > 0 && f.token == last
 	f.length = 0
 	if f.at.Accept(last) { // else a stop token: the output has ended
-		f.guess, f.length = f.next(f.at)
+		f.token, f.length = f.next(f.at)
 	}
-	return match, right
+	return c, right
 }
 
-func (f *forced) match() int { return f.length }
+func (f *forced) guess() class {
+	if f.length == 0 {
+		return none
+	}
+	return ofLength(f.length, lone)
+}
 
-func (f *forced) draft(_ []kv.Token, most int, dst []kv.Token) []kv.Token {
+func (f *forced) draft(_ []kv.Token, most int, tokens []kv.Token, classes []class) ([]kv.Token, []class) {
 	f.walk.CopyFrom(f.at)
-	t, n := f.guess, f.length
+	t, n := f.token, f.length
 	for range most {
 		if n == 0 {
 			break
 		}
-		dst = append(dst, t)
+		tokens, classes = append(tokens, t), append(classes, ofLength(n, lone))
 		f.walk.Accept(t)
 		t, n = f.next(f.walk)
 	}
-	return dst
+	return tokens, classes
 }
 
 // next returns the token that must follow in the state of m, and the length of match that it counts as:

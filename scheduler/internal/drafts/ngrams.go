@@ -15,6 +15,8 @@ const (
 	// tries bounds the places that find compares, so that a text of one repeated token costs no
 	// more than others. The latest places come first.
 	tries = 16
+	// enough is the number of longest matches after which find looks for no more.
+	enough = 4
 	// window is the number of last tokens of a text in which places are found: 8 bytes for each,
 	// rounded up to a power of two, so at most 1 MiB for a sequence.
 	window = 1 << 17
@@ -55,21 +57,24 @@ func (x *ngrams) hash(gram []kv.Token) uint32 {
 	return uint32(h >> (64 - bits.Len(uint(len(x.heads)-1))))
 }
 
-// find returns the place in text, which the index was made of, with the longest match of the last
-// tokens of suffix before it, and the length of that match, at most longest. Among equal ones it
-// returns the one nearest to near. The length is 0 if fewer than least tokens match.
-func (x *ngrams) find(text, suffix []kv.Token, near int) (at, length int) {
+// place is a position in a text, with the length of the match before it.
+type place struct{ at, length int }
+
+// find returns the places in text, which the index was made of, that follow the last tokens of suffix, the
+// latest first: at most tries, with matches of at least least tokens. Lengths count up to longest. It
+// appends them to dst.
+func (x *ngrams) find(text, suffix []kv.Token, dst []place) []place {
 	if len(suffix) < least {
-		return 0, 0
+		return dst
 	}
-	p := int(x.heads[x.hash(suffix[len(suffix)-least:])])
+	p, full := int(x.heads[x.hash(suffix[len(suffix)-least:])]), 0
 	for range tries {
-		if p == 0 || p+len(x.prev) <= x.upto { // none, or overwritten
+		if full == enough || p == 0 || p+len(x.prev) <= x.upto { // enough, none, or overwritten
 			break
 		}
-		n := agree(text[:p], suffix)
-		if n > length || n == length && n >= least && abs(p-near) < abs(at-near) {
-			at, length = p, n
+		if n := agree(text[:p], suffix); n >= least { // else another gram with that hash
+			dst = append(dst, place{p, n})
+			full += n / longest
 		}
 		older := int(x.prev[p&(len(x.prev)-1)])
 		if older >= p { // the entry was overwritten by a later place
@@ -77,10 +82,19 @@ func (x *ngrams) find(text, suffix []kv.Token, near int) (at, length int) {
 		}
 		p = older
 	}
-	if length < least { // equal hashes of other tokens
-		return 0, 0
+	return dst
+}
+
+// longestOf returns the index of the place with the longest match, of equal ones the nearest to near; -1 if
+// there is none.
+func longestOf(places []place, near int) int {
+	best := -1
+	for i, p := range places {
+		if best < 0 || p.length > places[best].length || p.length == places[best].length && abs(p.at-near) < abs(places[best].at-near) {
+			best = i
+		}
 	}
-	return at, length
+	return best
 }
 
 // agree returns how many of their last tokens a and b have in common, at most longest.

@@ -10,24 +10,25 @@ const expected = 8
 // It follows the prediction from its start. After a token that differs, it goes on where the last
 // tokens of the output occur in the prediction, nearest to where it was.
 type prediction struct {
-	guess  []kv.Token
+	expect []kv.Token
 	index  ngrams
-	at     int // position in guess of the token that is the guess
-	length int // of the match before it; 0: no guess
+	places []place // scratch
+	at     int     // position in expect of the token that is the guess
+	length int     // of the match before it; 0: no guess
 }
 
 // newPrediction makes an index of the whole prediction, of which only the last tokens count if it has
 // more than window.
-func newPrediction(guess []kv.Token) *prediction {
-	p := &prediction{guess: guess, index: newNgrams(len(guess)), length: expected}
-	p.index.add(guess, len(guess)-1)
+func newPrediction(expect []kv.Token) *prediction {
+	p := &prediction{expect: expect, index: newNgrams(len(expect)), places: make([]place, 0, tries), length: expected}
+	p.index.add(expect, len(expect)-1)
 	return p
 }
 
 func (p *prediction) read([]kv.Token) {}
 
-func (p *prediction) take(text []kv.Token) (match int, right bool) {
-	match, right = p.length, p.length > 0 && p.guess[p.at] == text[len(text)-1]
+func (p *prediction) take(text []kv.Token) (c class, right bool) {
+	c, right = p.guess(), p.length > 0 && p.expect[p.at] == text[len(text)-1]
 	if right {
 		p.at++
 		p.length = min(p.length+1, longest)
@@ -35,21 +36,30 @@ func (p *prediction) take(text []kv.Token) (match int, right bool) {
 		p.length = 0
 	}
 	if p.length == 0 {
-		if at, n := p.index.find(p.guess, text, p.at); n > 0 {
-			p.at, p.length = at, n
+		p.places = p.index.find(p.expect, text, p.places[:0])
+		if best := longestOf(p.places, p.at); best >= 0 {
+			p.at, p.length = p.places[best].at, p.places[best].length
 		}
 	}
-	if p.at == len(p.guess) {
+	if p.at == len(p.expect) {
 		p.length = 0
 	}
-	return match, right
+	return c, right
 }
 
-func (p *prediction) match() int { return p.length }
-
-func (p *prediction) draft(_ []kv.Token, most int, dst []kv.Token) []kv.Token {
+func (p *prediction) guess() class {
 	if p.length == 0 {
-		return dst
+		return none
 	}
-	return append(dst, p.guess[p.at:min(p.at+most, len(p.guess))]...)
+	return ofLength(p.length, lone)
+}
+
+func (p *prediction) draft(_ []kv.Token, most int, tokens []kv.Token, classes []class) ([]kv.Token, []class) {
+	if p.length == 0 {
+		return tokens, classes
+	}
+	for i, t := range p.expect[p.at:min(p.at+most, len(p.expect))] {
+		tokens, classes = append(tokens, t), append(classes, ofLength(p.length+i, lone))
+	}
+	return tokens, classes
 }

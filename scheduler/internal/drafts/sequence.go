@@ -16,7 +16,6 @@ type Sequence struct {
 // Offer is a draft of a sequence, which a step may verify in part.
 type Offer struct {
 	Source Source
-	Match  int
 	Tokens []kv.Token
 	Gains  []float64 // by token: the probability that it is right, and all before it
 	Take   int       // set by Choose: the number of Tokens to verify
@@ -24,12 +23,13 @@ type Offer struct {
 
 // Arena is the memory of the offers of one step. Offers are valid until the next Reset.
 type Arena struct {
-	tokens []kv.Token
-	gains  []float64
+	tokens  []kv.Token
+	classes []class
+	gains   []float64
 }
 
 // Reset forgets all offers.
-func (a *Arena) Reset() { a.tokens, a.gains = a.tokens[:0], a.gains[:0] }
+func (a *Arena) Reset() { a.tokens, a.classes, a.gains = a.tokens[:0], a.classes[:0], a.gains[:0] }
 
 // Origin describes a sequence before its first token of output.
 type Origin struct {
@@ -78,9 +78,9 @@ func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
 			if d == nil {
 				continue
 			}
-			if match, right := d.take(text[:s.taken]); match > 0 {
-				s.record.learn(Source(source), match, right)
-				all.learn(Source(source), match, right)
+			if c, right := d.take(text[:s.taken]); c != none {
+				s.record.learn(Source(source), c, right)
+				all.learn(Source(source), c, right)
 			}
 		}
 	}
@@ -88,41 +88,31 @@ func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
 }
 
 // Offer returns the draft of the source whose next guess is most probably right, of at most the number
-// most of tokens. It reports false if no source has a guess, or if tokens of text were not taken yet.
-func (s *Sequence) Offer(text []kv.Token, most int, all *Record, arena *Arena) (o Offer, ok bool) {
+// most of tokens. It reports false if no source has a guess that is right with a probability above floor,
+// or if tokens of text were not taken yet.
+func (s *Sequence) Offer(text []kv.Token, most int, floor float64, all *Record, arena *Arena) (o Offer, ok bool) {
 	if s.taken < len(text) || most <= 0 {
 		return o, false
 	}
-	best := 0.0
+	best, from := floor, drafter(nil)
 	for source, d := range s.drafters {
-		if d == nil || d.match() == 0 {
+		if d == nil || d.guess() == none {
 			continue
 		}
-		if p := all.rate(&s.record, Source(source), d.match()); p > best {
-			best, o.Source, o.Match = p, Source(source), d.match()
+		if p := all.rate(&s.record, Source(source), d.guess()); p > best {
+			best, o.Source, from = p, Source(source), d
 		}
 	}
-	if o.Match == 0 {
+	if from == nil {
 		return o, false
 	}
-	first := len(arena.tokens)
-	arena.tokens = s.drafters[o.Source].draft(text, most, arena.tokens)
-	o.Tokens = arena.tokens[first:len(arena.tokens):len(arena.tokens)]
-	o.Gains = s.gains(&o, all, arena)
-	return o, len(o.Tokens) > 0
-}
-
-// gains computes the Gains of o. A guess counts as one after a match that is longer by the guesses
-// before it; what a format fixes has no length.
-func (s *Sequence) gains(o *Offer, all *Record, arena *Arena) []float64 {
-	first, p := len(arena.gains), 1.0
-	for i := range o.Tokens {
-		match := o.Match + i
-		if o.Source == Grammar {
-			match = o.Match
-		}
-		p = float64(p * all.rate(&s.record, o.Source, match))
+	first, firstClass, firstGain := len(arena.tokens), len(arena.classes), len(arena.gains)
+	arena.tokens, arena.classes = from.draft(text, most, arena.tokens, arena.classes)
+	p := 1.0
+	for _, c := range arena.classes[firstClass:] {
+		p = float64(p * all.rate(&s.record, o.Source, c))
 		arena.gains = append(arena.gains, p)
 	}
-	return arena.gains[first:len(arena.gains):len(arena.gains)]
+	o.Tokens, o.Gains = arena.tokens[first:len(arena.tokens):len(arena.tokens)], arena.gains[firstGain:len(arena.gains):len(arena.gains)]
+	return o, len(o.Tokens) > 0
 }

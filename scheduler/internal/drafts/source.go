@@ -27,14 +27,12 @@ type drafter interface {
 	// read notes tokens of a prompt: text is the prompt up to some length, at least as much as
 	// before.
 	read(text []kv.Token)
-	// take notes one more token of an output, the last of text. It returns the length of the match
-	// with which the drafter had guessed at that token, 0 if it had no guess, and reports whether
-	// the guess was right.
-	take(text []kv.Token) (match int, right bool)
-	// match returns the number of last tokens of the text for which the drafter has a guess at the
-	// next one; 0 if it has none.
-	match() int
-	// draft appends to dst guesses, at most the number most, at the tokens after text, the text of the latest
-	// call of read or take.
-	draft(text []kv.Token, most int, dst []kv.Token) []kv.Token
+	// take notes one more token of an output, the last of text. It returns the class of the guess
+	// that the drafter had at that token, or none, and reports whether the guess was right.
+	take(text []kv.Token) (c class, right bool)
+	// guess returns the class of the guess at the next token, or none.
+	guess() class
+	// draft appends guesses, at most the number most, at the tokens after text, the text of the latest
+	// call of read or take, and the class of each.
+	draft(text []kv.Token, most int, tokens []kv.Token, classes []class) ([]kv.Token, []class)
 }

@@ -133,8 +133,8 @@ func (t *tree) read(text []kv.Token) {
 	t.find(text)
 }
 
-func (t *tree) take(text []kv.Token) (match int, right bool) {
-	match, right = t.length, t.length > 0 && t.follows[t.at] == text[len(text)-1]
+func (t *tree) take(text []kv.Token) (c class, right bool) {
+	c, right = t.guess(), t.length > 0 && t.follows[t.at] == text[len(text)-1]
 	if right {
 		t.at++
 		t.length = min(t.length+1, longest)
@@ -147,16 +147,24 @@ func (t *tree) take(text []kv.Token) (match int, right bool) {
 	if t.at == len(t.follows) {
 		t.length = 0
 	}
-	return match, right
+	return c, right
 }
 
-func (t *tree) match() int { return t.length }
-
-func (t *tree) draft(_ []kv.Token, most int, dst []kv.Token) []kv.Token {
+func (t *tree) guess() class {
 	if t.length == 0 {
-		return dst
+		return none
 	}
-	return append(dst, t.follows[t.at:min(t.at+most, len(t.follows))]...)
+	return ofLength(t.length, lone)
+}
+
+func (t *tree) draft(_ []kv.Token, most int, tokens []kv.Token, classes []class) ([]kv.Token, []class) {
+	if t.length == 0 {
+		return tokens, classes
+	}
+	for i, guess := range t.follows[t.at:min(t.at+most, len(t.follows))] {
+		tokens, classes = append(tokens, guess), append(classes, ofLength(t.length+i, lone))
+	}
+	return tokens, classes
 }
 
 // find looks for matches of the last tokens of own, and follows one that is longer than the one that is

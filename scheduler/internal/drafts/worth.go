@@ -9,6 +9,15 @@ type Step struct {
 	Most    int     // guesses that the step can verify
 }
 
+// Floor returns the probability that a guess must exceed to be worth its time in the step, whatever else
+// the step verifies: none is, if costs are unknown.
+func (s *Step) Floor() float64 {
+	if s.Rows == 0 || !(s.Seconds > 0) || !(s.Draft > 0) {
+		return 1
+	}
+	return float64(s.Rows) / s.Seconds * s.Draft
+}
+
 const (
 	// margin is by how much the rate of tokens must rise, at least, for a step to verify drafts. Within
 	// it, errors of the estimates decide.
@@ -29,7 +38,7 @@ const (
 // expected tokens in 115 ms instead of 1 in 40. If the rate does not rise by margin, no guess is
 // taken.
 func Choose(offers []Offer, step Step) (taken int) {
-	if step.Rows == 0 || !(step.Seconds > 0) || !(step.Draft > 0) {
+	if step.Floor() >= 1 {
 		return clearTakes(offers)
 	}
 	base := float64(step.Rows) / step.Seconds
