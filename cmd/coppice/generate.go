@@ -22,6 +22,7 @@ type generateCmd struct {
 	MaxTokens int           `name:"max-tokens" default:"64" min:"1" help:"Maximum number of tokens to generate."`
 	Samples   int           `default:"1" min:"1" help:"Number of texts to sample; they share the prompt's KV. Each is printed under a heading when it and its predecessors are complete. With --temperature 0 all are equal."`
 	Timeout   time.Duration `default:"0s" help:"Stop after this time: 500ms, 10s, 2m. 0: never."`
+	Digest    bool          `help:"Print a digest of the bits of all logits of each text, to compare processors, caches and versions."`
 	Stats     bool          `help:"Print the scheduler's figures afterwards."`
 
 	Chat   bool   `help:"Send the prompt as a user's message, through the model's chat template."`
@@ -70,8 +71,8 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
-		Sampling:    c.over(m.Sampling),
-		StopStrings: c.Stop, MinTokens: c.MinTokens, Format: coppice.Format{JSON: c.JSON, Regexp: c.Regexp},
+		Sampling: c.over(m.Sampling),
+		Digest:   c.Digest, StopStrings: c.Stop, MinTokens: c.MinTokens, Format: coppice.Format{JSON: c.JSON, Regexp: c.Regexp},
 	}
 	if c.Schema != "" {
 		schema, err := os.ReadFile(c.Schema)
@@ -96,7 +97,7 @@ func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 // print generates and prints a single text as it arrives, several texts in order. A text
 // cut off by the time limit is printed too.
 func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice.Request) error {
-	texts, ended, printed := make(map[int]string), make(map[int]bool), 0
+	texts, ended, printed := make(map[int]string), make(map[int]*coppice.Ending), 0
 	outputTokens, late := 0, error(nil)
 	for piece, err := range node.Generate(ctx, req) {
 		e := piece.Ending
@@ -109,12 +110,14 @@ func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice
 			fmt.Fprint(terminal.Out(), piece.Text)
 			if e != nil {
 				fmt.Fprintln(terminal.Out())
+				c.digest(e)
 			}
 		} else {
 			texts[piece.Sample] += piece.Text
-			ended[piece.Sample] = e != nil
-			for ; ended[printed]; printed++ {
+			ended[piece.Sample] = e
+			for ; ended[printed] != nil; printed++ {
 				fmt.Fprintf(terminal.Out(), "--- sample %d of %d\n%s\n", printed+1, c.Samples, texts[printed])
+				c.digest(ended[printed])
 			}
 		}
 		if e != nil {
@@ -125,6 +128,13 @@ func (c *generateCmd) print(ctx context.Context, node *coppice.Node, req coppice
 		return late
 	}
 	return nil
+}
+
+// digest prints the digest of a text's logits, if it is asked for.
+func (c *generateCmd) digest(e *coppice.Ending) {
+	if c.Digest {
+		fmt.Fprintf(terminal.Out(), "digest %016x\n", e.LogitDigest)
+	}
 }
 
 // bill prints the token counts and times of the text of a sample on standard error.

@@ -30,6 +30,13 @@ func TestGenerateSamples(t *testing.T) {
 	if again, _, _ := command(t, args("--samples", "3", "--inflight", "2")...); again != first {
 		t.Errorf("with overlap %q, without %q", again, first)
 	}
+	digest, _, _ := command(t, args("--digest")...)
+	if !regexp.MustCompile(`\ndigest [0-9a-f]{16}\n$`).MatchString(digest) || !strings.HasPrefix(digest, alone) {
+		t.Errorf("with --digest %q, without %q", digest, alone)
+	}
+	if other, _, _ := command(t, args("--digest", "--speculate", "8", "--page-tokens", "4")...); other != digest {
+		t.Errorf("with drafts %q, without %q", other, digest)
+	}
 }
 
 // A required output format is kept, even with random weights.
