@@ -113,6 +113,7 @@ type quant struct {
 	signs  Mem                       // signed weights, [quad]
 	scales [][]reg.VecVirtual        // [sub-block, then minima][vector]
 	table  reg.VecVirtual            // of nibbles
+	ones   reg.VecVirtual            // to add pairs, of AVX2
 	planes map[[2]int]reg.VecVirtual // high bits in registers, by plane and vector
 }
 
@@ -178,6 +179,9 @@ func (q *quant) start() {
 	}
 	if q.signed() {
 		q.signs = AllocLocal(8 * q.bytes())
+	}
+	if !q.vnni { // in a register: the loads of activations leave no room for others
+		q.ones = q.loaded(q.constant("int16 ones"))
 	}
 	first, rows, zero := Load(Param("first"), GP64()), Load(Param("rows"), GP64()), q.vector()
 	TESTQ(first, first)
@@ -325,7 +329,6 @@ func (q *quant) activations(j int) reg.VecVirtual {
 // activation. The sums of a period of quads fit into 16 bits. They are then widened to 32 bits.
 func (q *quant) pairs(j, n int, offset reg.VecVirtual) reg.VecVirtual {
 	var sum reg.VecVirtual
-	ones := q.constant("int16 ones")
 	for i := 0; i < n; i += q.period() {
 		var chains []reg.VecVirtual // two shorten the wait
 		for at := range q.period() {
@@ -344,7 +347,7 @@ func (q *quant) pairs(j, n int, offset reg.VecVirtual) reg.VecVirtual {
 		if len(chains) > 1 {
 			VPADDW(chains[1], part, part)
 		}
-		VPMADDWD(ones, part, part)
+		VPMADDWD(q.ones, part, part)
 		if sum == nil {
 			sum = part
 			continue
