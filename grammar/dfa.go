@@ -3,6 +3,7 @@ package grammar
 import (
 	"encoding/binary"
 	"fmt"
+	"maps"
 	"slices"
 )
 
@@ -123,34 +124,42 @@ func (s *subset) node(set []int32) int32 {
 // expand appends the edges and calls of node i to the automaton and returns the work that this
 // took.
 func (s *subset) expand(i int) int {
-	var arcs []arc
-	byTarget := map[int32][]int32{}
-	var order []int32
-	isFinal, moves := false, s.moves
-	for _, n := range s.sets[i] {
+	moves, byTarget := s.moves, map[int32][]int32{}
+	bytes, targets, isFinal := s.leaving(s.sets[i])
+	for _, a := range targets {
+		byTarget[a.target] = append(byTarget[a.target], a.to)
+	}
+	var calls []call
+	for _, t := range slices.Sorted(maps.Keys(byTarget)) {
+		calls = append(calls, call{t, s.node(s.closure(byTarget[t]...))})
+	}
+	edges, work := s.byteEdges(bytes)
+	s.add(isFinal, edges, calls)
+	return 1 + (work+s.moves-moves)/16
+}
+
+// leaving returns the arcs by bytes and those by calls that leave a set of states, and reports whether one of the states is
+// final.
+func (s *subset) leaving(states []int32) (bytes, targets []arc, isFinal bool) {
+	for _, n := range states {
 		isFinal = isFinal || n == 1
 		for a := s.nfa.head[n]; a >= 0; a = s.nfa.arcs[a].next {
 			switch arc := s.nfa.arcs[a]; {
 			case arc.target == byBytes:
-				arcs = append(arcs, arc)
+				bytes = append(bytes, arc)
 			case arc.target >= 0:
-				if byTarget[arc.target] == nil {
-					order = append(order, arc.target)
-				}
-				byTarget[arc.target] = append(byTarget[arc.target], arc.to)
+				targets = append(targets, arc)
 			}
 		}
 	}
-	var calls []call
-	slices.Sort(order)
-	for _, t := range order {
-		calls = append(calls, call{t, s.node(s.closure(byTarget[t]...))})
-	}
-	edges, work := s.byteEdges(arcs)
+	return bytes, targets, isFinal
+}
+
+// add appends a node to the automaton.
+func (s *subset) add(isFinal bool, edges []edge, calls []call) {
 	s.out.final = append(s.out.final, isFinal)
 	s.out.edges = append(s.out.edges, edges)
 	s.out.calls = append(s.out.calls, calls)
-	return 1 + (work+s.moves-moves)/16
 }
 
 // byteEdges merges arcs by bytes into edges that are disjoint and ascending: it cuts the bytes at
@@ -193,25 +202,19 @@ func (s *subset) withoutSkips(work *int) (done bool, err error) {
 	for ; s.done < len(s.nfa.head) && *work > 0; s.done++ {
 		var edges []edge
 		var calls []call
-		isFinal, moves := false, s.moves
-		for _, state := range s.closure(int32(s.done)) {
-			isFinal = isFinal || state == 1
-			for a := s.nfa.head[state]; a >= 0; a = s.nfa.arcs[a].next {
-				switch arc := s.nfa.arcs[a]; {
-				case arc.target == byBytes:
-					edges = append(edges, edge{arc.lo, arc.hi, arc.to})
-				case arc.target >= 0:
-					calls = append(calls, call{arc.target, arc.to})
-				}
-			}
+		moves := s.moves
+		bytes, targets, isFinal := s.leaving(s.closure(int32(s.done)))
+		for _, a := range bytes {
+			edges = append(edges, edge{a.lo, a.hi, a.to})
+		}
+		for _, a := range targets {
+			calls = append(calls, call{a.target, a.to})
 		}
 		if s.count += 1 + (len(edges)+len(calls))/16; s.count > s.limit {
 			return false, errNodes(s.limit)
 		}
 		*work -= 1 + (len(edges)+s.moves-moves)/16
-		s.out.final = append(s.out.final, isFinal)
-		s.out.edges = append(s.out.edges, edges)
-		s.out.calls = append(s.out.calls, calls)
+		s.add(isFinal, edges, calls)
 	}
 	return s.done == len(s.nfa.head), nil
 }

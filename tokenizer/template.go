@@ -95,11 +95,7 @@ func (t *Tokenizer) readConfig(data []byte) {
 		t.bos, t.hasBOS = t.prefix[0], true
 	}
 	if c.BOS != "" {
-		id, ok := t.named(string(c.BOS))
-		if !ok {
-			invalid("tokenizer_config.json: bos_token %q is not in the vocabulary", c.BOS)
-		}
-		t.bos, t.hasBOS = id, true
+		t.bos, t.hasBOS = t.named("bos_token", string(c.BOS)), true
 	}
 	if c.AddBOS && len(t.prefix) == 0 {
 		if !t.hasBOS {
@@ -108,11 +104,7 @@ func (t *Tokenizer) readConfig(data []byte) {
 		t.prefix = []kv.Token{t.bos}
 	}
 	if c.EOS != "" {
-		id, ok := t.named(string(c.EOS))
-		if !ok {
-			invalid("tokenizer_config.json: eos_token %q is not in the vocabulary", c.EOS)
-		}
-		t.eos = []kv.Token{id}
+		t.eos = []kv.Token{t.named("eos_token", string(c.EOS))}
 		return
 	}
 	for _, name := range endNames {
@@ -122,11 +114,14 @@ func (t *Tokenizer) readConfig(data []byte) {
 	}
 }
 
-// named finds a token by its content, added tokens first. It returns false if there is none.
-func (t *Tokenizer) named(content string) (kv.Token, bool) {
+// named finds a token of tokenizer_config.json by its content, added tokens first.
+func (t *Tokenizer) named(name, content string) kv.Token {
 	if id, ok := t.AddedToken(content); ok {
-		return id, true
+		return id
 	}
 	id := slices.Index(t.text, content)
-	return kv.Token(max(id, 0)), id >= 0
+	if id < 0 {
+		invalid("tokenizer_config.json: %s %q is not in the vocabulary", name, content)
+	}
+	return kv.Token(id)
 }

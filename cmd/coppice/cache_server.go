@@ -249,16 +249,10 @@ func (c *cacheExplainCmd) body() ([]byte, error) {
 
 // read returns the contents of the file --request.
 func (c *cacheExplainCmd) read() ([]byte, error) {
-	in := os.Stdin
 	if c.Request != "-" {
-		f, err := os.Open(c.Request)
-		if err != nil {
-			return nil, fmt.Errorf("--request: %w", err)
-		}
-		defer f.Close()
-		in = f
+		return readFlagFile("--request", c.Request, maxExplainBytes)
 	}
-	body, err := io.ReadAll(io.LimitReader(in, maxExplainBytes))
+	body, err := io.ReadAll(io.LimitReader(os.Stdin, maxExplainBytes))
 	if err != nil {
 		return nil, fmt.Errorf("--request: %w", err)
 	}

@@ -7,7 +7,6 @@ import (
 	"os"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -225,17 +224,10 @@ func medians(runs []peerFigures) (m peerFigures) {
 
 // residentBytes returns the resident memory of a process, from Linux's /proc.
 func residentBytes(pid int) (int64, error) {
-	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
-	if err != nil {
-		return 0, err
+	if n := numberAfter(os.DirFS("/proc"), fmt.Sprintf("%d/status", pid), "VmRSS:"); n > 0 {
+		return n << 10, nil
 	}
-	for line := range strings.Lines(string(data)) {
-		if rest, ok := strings.CutPrefix(line, "VmRSS:"); ok {
-			kib, err := strconv.ParseInt(strings.Fields(rest)[0], 10, 64)
-			return kib << 10, err
-		}
-	}
-	return 0, errors.New("its status has no VmRSS")
+	return 0, errors.New("there is no such process, or its status has no VmRSS")
 }
 
 // Rows implements bench.Report with all figures, except for those that both servers lack.

@@ -58,18 +58,11 @@ func (c *conditional) eval(r *run, s *scope) any {
 	return r.eval(c.no, s)
 }
 
-func (b *both) eval(r *run, s *scope) any {
-	if left := r.eval(b.left, s); !truth(left) {
+func (l *logic) eval(r *run, s *scope) any {
+	if left := r.eval(l.left, s); truth(left) == l.or {
 		return left
 	}
-	return r.eval(b.right, s)
-}
-
-func (e *either) eval(r *run, s *scope) any {
-	if left := r.eval(e.left, s); truth(left) {
-		return left
-	}
-	return r.eval(e.right, s)
+	return r.eval(l.right, s)
 }
 
 func (c *compare) eval(r *run, s *scope) any {

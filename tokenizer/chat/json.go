@@ -2,11 +2,11 @@ package chat
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -120,7 +120,8 @@ func (r *run) format(b *strings.Builder, v any, s *style, depth int) {
 	case wide:
 		r.add(b, string(v))
 	case float64:
-		b.WriteString(s.pick(jsonFloat(v), floatText(v)))
+		text := floatText(v)
+		b.WriteString(s.pick(cmp.Or(jsonFloats[text], text), text))
 	case string:
 		r.quoted(b, v, s)
 	case *list:
@@ -202,17 +203,8 @@ func (r *run) sortedDict(d *dict) *dict {
 	return out
 }
 
-func jsonFloat(f float64) string {
-	switch {
-	case math.IsInf(f, 1):
-		return "Infinity"
-	case math.IsInf(f, -1):
-		return "-Infinity"
-	case math.IsNaN(f):
-		return "NaN"
-	}
-	return floatText(f)
-}
+// jsonFloats are the names of json.dumps for floats that repr names otherwise.
+var jsonFloats = map[string]string{"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
 
 // quoting returns the marks around a text and its escapes.
 func (s *style) quoting(text string) (mark byte, escape func(c rune, n int) string) {

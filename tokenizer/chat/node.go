@@ -76,8 +76,10 @@ type (
 		op          string // + - * / // % ** ~
 		left, right expr
 	}
-	both    struct{ left, right expr } // and
-	either  struct{ left, right expr } // or
+	logic struct { // and, or
+		left, right expr
+		or          bool
+	}
 	compare struct {
 		first expr
 		ops   []string

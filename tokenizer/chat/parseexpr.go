@@ -52,20 +52,14 @@ func (p *parser) expression() expr {
 
 // Chains of operators are bounded like nesting: a chain of n operators makes a tree n levels deep.
 
-func (p *parser) or() expr {
-	left := p.and()
-	for range p.chain(tokName, "or") {
-		p.next()
-		left = &either{left, p.and()}
-	}
-	return left
-}
+func (p *parser) or() expr  { return p.logic(p.and, "or") }
+func (p *parser) and() expr { return p.logic(p.not, "and") }
 
-func (p *parser) and() expr {
-	left := p.not()
-	for range p.chain(tokName, "and") {
+func (p *parser) logic(operand func() expr, word string) expr {
+	left := operand()
+	for range p.chain(tokName, word) {
 		p.next()
-		left = &both{left, p.not()}
+		left = &logic{left, operand(), word == "or"}
 	}
 	return left
 }
