@@ -194,31 +194,20 @@ func TestAuto(t *testing.T) {
 
 // writeCall goes on as write does, from a moment at which a call has begun until it is complete.
 func writeCall(t *testing.T, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand, text string) (string, bool) {
-	mask := make([]uint64, (v.Size()+63)/64)
+	t.Helper()
+	p := newPen(t, m, v, r)
+	p.out = []byte(text)
 	for n := 0; !m.CanEnd(); n++ {
-		if n > 2000 {
+		switch {
+		case n > 2000:
 			return "", false
+		case n > 30:
+			p.token("a call", `}]"`)
+		default:
+			p.token("a call", "")
 		}
-		m.Mask(mask)
-		var allowed []kv.Token
-		for i := range v.Size() {
-			if mask[i/64]>>(i%64)&1 == 1 {
-				allowed = append(allowed, kv.Token(i))
-			}
-		}
-		if len(allowed) == 0 {
-			t.Fatalf("stuck after %q", text)
-		}
-		pick := allowed[r.Intn(len(allowed))]
-		if closer := kv.Token(`}]"`[r.Intn(3)]); n > 30 && mask[closer/64]>>(closer%64)&1 == 1 {
-			pick = closer
-		}
-		if !m.Accept(pick) {
-			t.Fatalf("the mask allows %q after %q, Accept does not", v.Bytes(pick), text)
-		}
-		text += string(v.Bytes(pick))
 	}
-	return text, true
+	return string(p.out), true
 }
 
 // autoCalls returns the calls of text, which begins as beginning does and ends with a call.

@@ -1,7 +1,6 @@
 package jsonschema
 
 import (
-	"bytes"
 	"math/rand"
 	"testing"
 
@@ -75,42 +74,61 @@ func compiled(t *testing.T, v *grammar.Vocabulary, source string) *grammar.Match
 	return c.Grammar().NewMatcher()
 }
 
+// pen writes random tokens that a matcher allows.
+type pen struct {
+	*testing.T
+	m    *grammar.Matcher
+	v    *grammar.Vocabulary
+	r    *rand.Rand
+	mask []uint64
+	out  []byte
+}
+
+func newPen(t *testing.T, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand) *pen {
+	return &pen{T: t, m: m, v: v, r: r, mask: make([]uint64, (v.Size()+63)/64)}
+}
+
+// token writes a token: one of closers, unless empty, if the one that is drawn is allowed.
+func (p *pen) token(source, closers string) {
+	p.Helper()
+	p.m.Mask(p.mask)
+	var allowed []kv.Token
+	for i := range p.v.Size() {
+		if p.mask[i/64]>>(i%64)&1 == 1 {
+			allowed = append(allowed, kv.Token(i))
+		}
+	}
+	if len(allowed) == 0 {
+		p.Fatalf("%s: stuck after %q", source, p.out)
+	}
+	pick := allowed[p.r.Intn(len(allowed))]
+	if closers != "" {
+		if c := kv.Token(closers[p.r.Intn(len(closers))]); p.mask[c/64]>>(c%64)&1 == 1 {
+			pick = c
+		}
+	}
+	if !p.m.Accept(pick) {
+		p.Fatalf("%s: the mask allows %q after %q, Accept does not", source, p.v.Bytes(pick), p.out)
+	}
+	p.out = append(p.out, p.v.Bytes(pick)...)
+}
+
 // write writes random tokens that m allows; after a random number of tokens it prefers those that
 // close open brackets and strings. It returns false if the text does not end.
 func write(t *testing.T, source string, m *grammar.Matcher, v *grammar.Vocabulary, r *rand.Rand) (string, bool) {
 	t.Helper()
 	m.Reset()
-	var out []byte
-	mask := make([]uint64, (v.Size()+63)/64)
-	some := r.Intn(60)
+	p, some := newPen(t, m, v, r), r.Intn(60)
 	for n := 0; ; n++ {
-		if m.MustEnd() || m.CanEnd() && (n > some || r.Intn(4) == 0) {
-			return string(out), true
-		}
-		m.Mask(mask)
-		var allowed []kv.Token
-		for i := range v.Size() {
-			if mask[i/64]>>(i%64)&1 == 1 {
-				allowed = append(allowed, kv.Token(i))
-			}
-		}
-		if len(allowed) == 0 {
-			t.Fatalf("%s: stuck after %q", source, out)
-		}
-		if n > 2000 {
+		switch {
+		case m.MustEnd() || m.CanEnd() && (n > some || r.Intn(4) == 0):
+			return string(p.out), true
+		case n > 2000:
 			return "", false
+		case n > some && r.Intn(4) > 0:
+			p.token(source, `}]"n0 `)
+		default:
+			p.token(source, "")
 		}
-		pick := allowed[r.Intn(len(allowed))]
-		if n > some && r.Intn(4) > 0 {
-			closers := `}]"n0 `
-			i := r.Intn(len(closers))
-			if c := kv.Token(closers[i]); mask[c/64]>>(c%64)&1 == 1 {
-				pick = c
-			}
-		}
-		if !m.Accept(pick) {
-			t.Fatalf("%s: the mask allows %q after %q, Accept does not", source, v.Bytes(pick), out)
-		}
-		out = append(out, bytes.Clone(v.Bytes(pick))...)
 	}
 }
