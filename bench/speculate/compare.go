@@ -77,16 +77,19 @@ type Comparison struct {
 	Off          Side    `json:"off"`
 	On           Side    `json:"on"`
 	Ratio        float64 `json:"ratio"`     // of the tokens per second, on to off; 0 if no output has a second token
-	Digest       string  `json:"digest"`    // of all output tokens and of the bits of all their logits, with drafts off
-	Identical    bool    `json:"identical"` // they are the same in all runs
+	Digest       string  `json:"digest"`    // of all output tokens and of the bits of all their logits
+	Identical    bool    `json:"identical"` // see Compare
+
+	tokens string // digest of the output tokens
 }
 
 // errDiffers reports that drafts have changed an output token or a bit of its logits.
 var errDiffers = errors.New("speculate: drafts change the output")
 
 // Compare plays the load on new nodes with drafts off and on, in turns: off, on; on, off; and so
-// on. If a token or a bit of the logits differs between two runs, it returns the comparison and an
-// error that wraps errDiffers. progress, if not nil, is called after each task, Steps times.
+// on. It compares the output tokens of all runs, and the bits of their logits of the first two: with a
+// digest for each position, runs take some percent longer. If something differs, it returns the
+// comparison and an error that wraps errDiffers. progress, if not nil, is called after each task, Steps times.
 func Compare(ctx context.Context, load *Load, cfg Config, progress func()) (*Comparison, error) {
 	if err := bounds.Check("speculate", cfg); err != nil {
 		return nil, err
@@ -100,11 +103,11 @@ func Compare(ctx context.Context, load *Load, cfg Config, progress func()) (*Com
 	for round := range cfg.Runs {
 		for turn := range 2 {
 			drafts := turn != round%2
-			r, err := play(ctx, load, &cfg, drafts, progress)
+			r, err := play(ctx, load, &cfg, drafts, round == 0, progress)
 			if err != nil {
 				return nil, err
 			}
-			c.take(r, drafts)
+			c.take(r, drafts, round == 0)
 		}
 	}
 	c.Off.TokensPerSecond, c.On.TokensPerSecond = median(c.Off.Runs), median(c.On.Runs)
@@ -128,16 +131,16 @@ func (c *Config) part(load *Load) *Load {
 // Steps returns how often Compare calls its progress for the load.
 func (c Config) Steps(load *Load) int { return 2 * bounds.Fill(c).Runs * len(c.part(load).Tasks) }
 
-// take adds a run.
-func (c *Comparison) take(r *run, drafts bool) {
-	digest, tokens := r.digest(), 0
-	for _, a := range r.answers {
-		tokens += len(a.output)
+// take adds a run; bits says that it has digests of logits.
+func (c *Comparison) take(r *run, drafts, bits bool) {
+	tokens, all := r.digests()
+	if c.tokens == "" {
+		c.tokens, c.Digest = tokens, all
+		for _, a := range r.answers {
+			c.OutputTokens += len(a.output)
+		}
 	}
-	if c.Digest == "" {
-		c.Digest, c.OutputTokens = digest, tokens
-	}
-	c.Identical = c.Identical && digest == c.Digest
+	c.Identical = c.Identical && tokens == c.tokens && (!bits || all == c.Digest)
 	side := &c.Off
 	if drafts {
 		side = &c.On
@@ -149,17 +152,18 @@ func (c *Comparison) take(r *run, drafts bool) {
 	side.Runs, side.Work = append(side.Runs, rate), r.Work
 }
 
-// digest returns 16 hex digits, the XXH3 of the output tokens and of the digests of their logits, by
-// task.
-func (r *run) digest() string {
-	var data []byte
+// digests returns the XXH3 of the output tokens by task, and that of the digests of their logits in
+// addition, in 16 hex digits each.
+func (r *run) digests() (tokens, all string) {
+	var data, bits []byte
 	for _, a := range r.answers {
+		data = binary.LittleEndian.AppendUint32(data, uint32(len(a.output)))
 		for _, t := range a.output {
 			data = binary.LittleEndian.AppendUint32(data, uint32(t))
 		}
-		data = binary.LittleEndian.AppendUint64(data, a.digest)
+		bits = binary.LittleEndian.AppendUint64(bits, a.digest)
 	}
-	return fmt.Sprintf("%016x", xxh3.Hash(data))
+	return fmt.Sprintf("%016x", xxh3.Hash(data)), fmt.Sprintf("%016x", xxh3.Hash(append(data, bits...)))
 }
 
 // median returns the middle of rates, of an even number the mean of the two in the middle.

@@ -25,7 +25,7 @@ type run struct {
 // answer is the output of a task.
 type answer struct {
 	output []kv.Token
-	digest uint64 // of the logits of all output tokens
+	digest uint64 // of the logits of all output tokens; 0: not asked for
 	came   []arrival
 }
 
@@ -39,15 +39,16 @@ type arrival struct {
 type player struct {
 	cfg      *Config
 	load     *Load
+	bits     bool // answers have digests of their logits
 	node     *coppice.Node
 	requests []coppice.Request // by task
 	scripts  [][]kv.Token      // by task
 	run      run
 }
 
-// play plays the load on a new node, and closes it.
-func play(ctx context.Context, load *Load, cfg *Config, drafts bool, progress func()) (*run, error) {
-	p := &player{cfg: cfg, load: load}
+// play plays the load on a new node, and closes it. bits asks for digests of the logits.
+func play(ctx context.Context, load *Load, cfg *Config, drafts, bits bool, progress func()) (*run, error) {
+	p := &player{cfg: cfg, load: load, bits: bits}
 	p.scripts = make([][]kv.Token, len(load.Tasks)) // force keeps the slice; prepare fills it before any request
 	node, err := cfg.Open(drafts, func(b engine.Backend) engine.Backend {
 		if cfg.Free {
@@ -87,7 +88,7 @@ func (p *player) prepare(ctx context.Context) error {
 			script = script[:min(len(script), most)]
 		}
 		p.scripts[i] = script
-		r := coppice.Request{Prompt: t.Prompt, MaxTokens: len(script), Digest: true, IgnoreEOS: !p.cfg.Free}
+		r := coppice.Request{Prompt: t.Prompt, MaxTokens: len(script), Digest: p.bits, IgnoreEOS: !p.cfg.Free}
 		r.Format.JSONSchema = string(t.Schema)
 		if !p.cfg.Free {
 			r.Sampling.Seed = seed(i)

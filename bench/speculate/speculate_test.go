@@ -103,6 +103,24 @@ func TestComparisonDiffers(t *testing.T) {
 	}
 }
 
+// Tokens count in all runs, bits only where a run has them.
+func TestTakeCompares(t *testing.T) {
+	of := func(digest uint64, tokens ...kv.Token) *run {
+		return &run{answers: []answer{{output: tokens, digest: digest}}}
+	}
+	for _, tc := range []struct {
+		later *run
+		bits  bool
+		same  bool
+	}{{of(5, 1, 2), true, true}, {of(0, 1, 2), false, true}, {of(6, 1, 2), true, false}, {of(5, 1, 3), false, false}, {of(0, 1), false, false}} {
+		c := &Comparison{Identical: true}
+		c.take(of(5, 1, 2), false, true)
+		if c.take(tc.later, true, tc.bits); c.Identical != tc.same || c.OutputTokens != 2 {
+			t.Errorf("%+v: %+v", tc.later, c)
+		}
+	}
+}
+
 // digests is a backend with other digests of logits.
 type digests struct{ engine.Backend }
 
