@@ -78,16 +78,21 @@ func TestCounts(t *testing.T) {
 		fmt.Printf("%-12s %6d lines, %6d of tests\n", name, product[name], tests[name])
 	}
 	fmt.Printf("%-12s %6d lines, %6d of tests\n", "all", all, allTests)
-	for _, pkgs := range [][]string{{"."}, {".", "./local"}} {
+	for _, pkgs := range [][]string{{"."}, {".", "./local"}, {"./cmd/coppice"}} {
 		ours, third := drawn(t, pkgs...)
-		n := 0
-		for _, s := range sources(t) {
-			if !s.test && !ast.IsGenerated(s.file) && slices.Contains(ours, s.pkg) {
-				n += codeLines(t, &s)
-			}
-		}
-		fmt.Printf("a program that imports %v links %d lines of %d packages, and %d third-party packages\n", pkgs, n, len(ours), len(third))
+		fmt.Printf("a program that imports %v links %d lines of %d packages, and %d third-party packages\n", pkgs, linesOf(t, ours), len(ours), len(third))
 	}
+}
+
+// linesOf counts the lines of code of packages, without tests and generated files.
+func linesOf(t *testing.T, pkgs []string) (n int) {
+	t.Helper()
+	for _, s := range sources(t) {
+		if !s.test && !ast.IsGenerated(s.file) && slices.Contains(pkgs, s.pkg) {
+			n += codeLines(t, &s)
+		}
+	}
+	return n
 }
 
 // drawn lists the packages of the module, and those of others, that a program links which imports pkgs.

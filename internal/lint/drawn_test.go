@@ -1,10 +1,6 @@
 package lint
 
-import (
-	"go/ast"
-	"slices"
-	"testing"
-)
+import "testing"
 
 // TestEmbedderDraws bounds the code that a program links for the packages that it imports: lines of code of this module,
 // as in TestCounts, and packages of other modules. What a program may do without stands behind a door of its own:
@@ -23,13 +19,7 @@ func TestEmbedderDraws(t *testing.T) {
 		{[]string{".", "./local"}, 42_400, 122},
 	} {
 		ours, third := drawn(t, tc.imports...)
-		lines := 0
-		for _, s := range sources(t) {
-			if !s.test && !ast.IsGenerated(s.file) && slices.Contains(ours, s.pkg) {
-				lines += codeLines(t, &s)
-			}
-		}
-		if lines > tc.lines || len(third) > tc.third {
+		if lines := linesOf(t, ours); lines > tc.lines || len(third) > tc.third {
 			t.Errorf("a program that imports %v links %d lines and %d third-party packages, at most %d and %d: go list -deps shows which", tc.imports, lines, len(third), tc.lines, tc.third)
 		}
 	}
