@@ -239,9 +239,9 @@ func TestDraftsLeaveTheFloor(t *testing.T) {
 	b.finish()
 }
 
-// auto plays requests that copy their prompts, or do not, with the given costs, and returns the time
+// auto plays requests, the first of which copy their prompts, as many as copies says, with the given costs, and returns the time
 // relative to that without drafts.
-func auto(t *testing.T, cost, truth engine.StepCost, inflight, requests int, copies bool) float64 {
+func auto(t *testing.T, cost, truth engine.StepCost, inflight, requests, copies int) float64 {
 	t.Helper()
 	var times [2]time.Duration
 	for i, s := range []Speculate{SpeculateOff, SpeculateAuto} {
@@ -251,7 +251,7 @@ func auto(t *testing.T, cost, truth engine.StepCost, inflight, requests int, cop
 			prompt, output := upFrom(10*id, 100), []kv.Token{}
 			for j := range 600 {
 				switch {
-				case copies && j%30 > 1: // a part of the prompt, with a change now and then
+				case id <= copies && j%30 > 1: // a part of the prompt, with a change now and then
 					output = append(output, prompt[(j+7*id)%len(prompt)])
 				default:
 					output = append(output, kv.Token(200+(j*j*7+13*j+id*31)%800))
@@ -308,20 +308,22 @@ func TestAutoGains(t *testing.T) {
 		name               string
 		cost, truth        engine.StepCost
 		inflight, requests int
-		copies             bool
+		copies             int
 		least, most        float64
 	}{
-		{"one copies", cost, cost, 1, 1, true, 0, 0.65},
-		{"one copies, cheap", cheap, cheap, 1, 1, true, 0, 0.42},
-		{"one copies, dear", dear, dear, 1, 1, true, 1, 1.01},
-		{"one copies, cheaper than known", dear, cheap, 1, 1, true, 0, 0.8},
-		{"one copies, dearer than known", cheap, dear, 1, 1, true, 0, 1.1},
-		{"sixteen copy", wide, wide, 1, 16, true, 0, 0.75},
-		{"one writes", cheap, cheap, 1, 1, false, 0.9, 1.02},
-		{"sixteen write", cheap, cheap, 1, 16, false, 0.9, 1.02},
-		{"one copies, two plans", hosted, hosted, 2, 1, true, 0, 0.45},
-		{"sixteen copy, two plans", wideHosted, wideHosted, 2, 16, true, 0, 0.8},
-		{"sixteen write, two plans", hosted, hosted, 2, 16, false, 0.9, 1.02},
+		{"one copies", cost, cost, 1, 1, 1, 0, 0.65},
+		{"one copies, cheap", cheap, cheap, 1, 1, 1, 0, 0.42},
+		{"one copies, dear", dear, dear, 1, 1, 1, 1, 1.01},
+		{"one copies, cheaper than known", dear, cheap, 1, 1, 1, 0, 0.8},
+		{"one copies, dearer than known", cheap, dear, 1, 1, 1, 0, 1.1},
+		{"sixteen copy", wide, wide, 1, 16, 16, 0, 0.75},
+		{"one writes", cheap, cheap, 1, 1, 0, 0.9, 1.02},
+		{"sixteen write", cheap, cheap, 1, 16, 0, 0.9, 1.02},
+		{"one copies, two plans", hosted, hosted, 2, 1, 1, 0, 0.45},
+		{"sixteen copy, two plans", wideHosted, wideHosted, 2, 16, 16, 0, 0.8},
+		{"eight of sixteen copy, two plans", wideHosted, wideHosted, 2, 16, 8, 0, 0.97},
+		{"one of sixteen copies, two plans", wideHosted, wideHosted, 2, 16, 1, 0, 1.02},
+		{"sixteen write, two plans", hosted, hosted, 2, 16, 0, 0.9, 1.02},
 	} {
 		got := auto(t, tc.cost, tc.truth, tc.inflight, tc.requests, tc.copies)
 		t.Logf("%s: %.3f of the time", tc.name, got)
