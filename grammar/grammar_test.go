@@ -83,6 +83,7 @@ func compare(t testing.TB, seed uint64) bool {
 	}
 	o := newOracle(rules, tokens)
 	masks := map[uint64][]uint64{} // by State
+	reused := g.NewMatcher()
 	for range 3 {
 		m := g.NewMatcher()
 		text := ""
@@ -106,6 +107,10 @@ func compare(t testing.TB, seed uint64) bool {
 			}
 			next := allowed[r.IntN(len(allowed))]
 			twin := m.Clone()
+			if step%2 == 1 {
+				reused.CopyFrom(m)
+				twin = reused
+			}
 			if !m.Accept(kv.Token(next)) && !g.overflow {
 				t.Fatalf("%s: token %q is in the mask and not accepted", where, tokens[next])
 			}
