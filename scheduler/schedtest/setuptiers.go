@@ -29,7 +29,7 @@ func (w *setup) drawTiers(o Options, rng stream) {
 		w.roomy(more)
 	}
 	w.restarts = more.one(2) && w.cfg.Tiers.Tiers[kv.TierDisk].Bytes+w.cfg.Tiers.Tiers[kv.TierShared].Bytes > 0
-	one := pick(rng, 0, 0, 20, 4)
+	one := pick(rng, 0, 6, 12, 4)
 	if !o.Faults || one == 0 {
 		return
 	}
