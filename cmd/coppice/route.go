@@ -138,5 +138,5 @@ func (c *routeCmd) greet(w io.Writer, at net.Addr, workers int, keys bool) {
 	if c.Page {
 		path = "/"
 	}
-	c.serverFlags.greet(w, at, keys, path)
+	c.serverFlags.greet(w, at, greetText, keys, path)
 }

@@ -225,7 +225,9 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, calls string, keys
 		fmt.Fprintf(w, "coppice: %s\n", note)
 	}
 	fmt.Fprintf(w, "coppice: requests that say nothing else sample with %s (--sampling-defaults)\n", server.DescribeSampling(&s.sampling))
+	example := greetText
 	if t := s.node.Template(); t != nil {
+		example = greetChat
 		fmt.Fprintf(w, "coppice: tools are %s (--tools-prompt)\n", describeTools(t, c.ToolsPrompt))
 		fmt.Fprintf(w, "coppice: tool calls are read as %s (--tool-parser)\n", calls)
 	}
@@ -233,7 +235,7 @@ func (c *serveCmd) greet(w io.Writer, at net.Addr, s *served, calls string, keys
 	if c.Page {
 		path = "/"
 	}
-	c.serverFlags.greet(w, at, keys, path)
+	c.serverFlags.greet(w, at, example, keys, path)
 }
 
 // describeTools says how the model learns of tools.

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"os"
@@ -49,6 +51,9 @@ func TestServe(t *testing.T) {
 				t.Errorf("the greeting lacks %q: %s", want, greeting)
 			}
 		}
+		if tc.args == nil {
+			followGreeting(t, greeting)
+		}
 		for path, want := range map[string]string{"": "<html", "v1/models": `"` + tc.name + `"`, "ready": "ok"} {
 			req, err := http.NewRequest("GET", url+path, nil)
 			if err != nil {
@@ -72,6 +77,32 @@ func TestServe(t *testing.T) {
 		rest, _ := io.ReadAll(lines)
 		if err := cmd.Wait(); err != nil || strings.Contains(string(rest), "very-secret") {
 			t.Errorf("%v: %s", err, rest)
+		}
+	}
+}
+
+// followGreeting sends the request that a server suggests, as a new user does, with several seeds. Each answer must have text.
+func followGreeting(t *testing.T, greeting string) {
+	t.Helper()
+	m := regexp.MustCompile(`try  curl (\S+) .*-d '\{(.*)'\n`).FindStringSubmatch(greeting)
+	if m == nil {
+		t.Fatalf("no example of a request: %s", greeting)
+	}
+	for seed := range 8 {
+		res, err := http.Post(m[1], "application/json", strings.NewReader(fmt.Sprintf(`{"seed": %d, %s`, seed, m[2])))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer struct {
+			Choices []struct {
+				Text    string
+				Message struct{ Content string }
+			}
+		}
+		err = json.NewDecoder(res.Body).Decode(&answer)
+		res.Body.Close()
+		if err != nil || res.StatusCode != 200 || len(answer.Choices) != 1 || strings.TrimSpace(answer.Choices[0].Text+answer.Choices[0].Message.Content) == "" {
+			t.Errorf("%s, seed %d: status %d, %v, answer %+v; want a text", m[1], seed, res.StatusCode, err, answer)
 		}
 	}
 }

@@ -130,10 +130,19 @@ func (c *serverFlags) open(s *settings) (keys []server.Key, certificates *tls.Co
 	return keys, certificates, log, nil
 }
 
+// greeting is an example request to a server: the end of its path, and its body.
+type greeting struct{ path, body string }
+
+// Examples of requests. A question to a model without a conversation around it may be followed by its end, and not by an answer.
+var (
+	greetChat = greeting{"chat/completions", `{"messages": [{"role": "user", "content": "What is light?"}], "max_tokens": 32}`}
+	greetText = greeting{"completions", `{"prompt": "Light is", "max_tokens": 32}`}
+)
+
 // greet prints an example request to the server at this address, and the URL of path, where the
 // server can be watched, unless path is empty. keys says that requests need a key; if they need
 // none and other machines can reach the server, greet says so.
-func (c *serverFlags) greet(w io.Writer, at net.Addr, keys bool, path string) {
+func (c *serverFlags) greet(w io.Writer, at net.Addr, example greeting, keys bool, path string) {
 	url, auth := "http://"+reachable(at.String()), ""
 	if c.TLSCert != "" {
 		url = "https://" + reachable(at.String())
@@ -141,7 +150,7 @@ func (c *serverFlags) greet(w io.Writer, at net.Addr, keys bool, path string) {
 	if keys {
 		auth = " -H 'Authorization: Bearer KEY'"
 	}
-	fmt.Fprintf(w, "coppice: try  curl %s/v1/completions%s -H 'Content-Type: application/json' -d '{\"prompt\": \"What is light?\", \"max_tokens\": 32}'\n", url, auth)
+	fmt.Fprintf(w, "coppice: try  curl %s/v1/%s%s -H 'Content-Type: application/json' -d '%s'\n", url, example.path, auth, example.body)
 	if path != "" {
 		fmt.Fprintf(w, "coppice: look at %s%s\n", url, path)
 	}
