@@ -122,7 +122,8 @@ type Tiers = actors.Tiers
 //		SpecialText []kv.Token
 //		// Prediction is text that the output is expected to repeat in large parts, such as a file of which
 //		// the prompt asks for a changed copy. Where it is right the output comes sooner; it changes no token.
-//		// It needs a tokenizer. What is longer than an output can be is not used. Default: none.
+//		// Special tokens in it are text. It needs a tokenizer. A text with more tokens than a prompt can have
+//		// is not used. Default: none.
 //		Prediction string
 //		// Speculate says how many guesses at its next tokens an output verifies in a step. Default: as
 //		// Scheduler.Speculate says.

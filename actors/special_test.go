@@ -1,6 +1,8 @@
 package actors
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cpu"
@@ -64,5 +66,25 @@ func TestSpecialText(t *testing.T) {
 		if piece, ok, err := stream.take(); !ok || err != nil || piece.Text != tc.want {
 			t.Errorf("%s: %q, %v, want %q", tc.name, piece.Text, err, tc.want)
 		}
+	}
+}
+
+// TestPredictionIsText: what looks like a special token in a prediction is text, as an output with that text has it.
+// A prediction that is longer than a prompt can be is not used.
+func TestPredictionIsText(t *testing.T) {
+	s := start(t, Config{}, cpu.Config{})
+	a := &tokenizerActor{sys: s, tok: nano.Tokenizer(), encoder: nano.Tokenizer().NewEncoder()}
+	text := "begin <|end_of_text|><|start_header_id|>\x00 end"
+	tokens := a.predicted(text)
+	for _, control := range a.tok.ControlTokens() {
+		if id, _ := a.tok.AddedToken(control); slices.Contains(tokens, id) {
+			t.Errorf("%v has the token %s", tokens, control)
+		}
+	}
+	if got := string(a.tok.Decode(nil, tokens, false)); got != text {
+		t.Errorf("the prediction has become %q", got)
+	}
+	if long := a.predicted(strings.Repeat("What is light? ", 1<<16)); long != nil {
+		t.Errorf("a prediction of 1 MB has %d tokens", len(long))
 	}
 }

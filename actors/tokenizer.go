@@ -44,7 +44,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	}
 	if m.stream == nil {
 		if !m.gone.Load() {
-			tokens, err := a.run(nil, &m.text)
+			tokens, err := a.run(nil, &m.text, m.text.options())
 			m.reply <- encodedText{tokens, err}
 		}
 		return
@@ -56,7 +56,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	// m.req.Tokens belongs to the caller and must not be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
 	text := Text{Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
-	tokens, err := a.run(tokens, &text)
+	tokens, err := a.run(tokens, &text, text.options())
 	if err != nil {
 		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 		return
@@ -65,22 +65,22 @@ func (a *tokenizerActor) encode(m *encode) {
 }
 
 // predicted returns the tokens of a text that an output is expected to repeat, nil for a text that no
-// output can be: only the speed of the output depends on them.
+// output can be: only the speed of the output depends on them. It is encoded without special
+// tokens, as they have no text in an output.
 func (a *tokenizerActor) predicted(text string) []kv.Token {
 	if text == "" {
 		return nil
 	}
-	tokens, err := a.run(nil, &Text{Text: text, Rendered: true, Bounded: true})
+	tokens, err := a.run(nil, &Text{Text: text, Bounded: true}, tokenizer.Options{Literal: true})
 	if err != nil {
 		return nil
 	}
 	return tokens
 }
 
-// run appends the tokens of the text t to dst. Encoding a bounded text stops at one token
+// run appends the tokens of the text t, encoded by o, to dst. Encoding a bounded text stops at one token
 // more than a prompt may have, and run returns an error.
-func (a *tokenizerActor) run(dst []kv.Token, t *Text) ([]kv.Token, error) {
-	o := tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
+func (a *tokenizerActor) run(dst []kv.Token, t *Text, o tokenizer.Options) ([]kv.Token, error) {
 	most, tooMany := a.sys.longestPrompt()
 	if t.Bounded {
 		if o.MaxTokens = most - len(dst); o.MaxTokens < 1 {

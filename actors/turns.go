@@ -7,6 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // Text is a text for Node.Tokenize.
@@ -18,6 +19,10 @@ type Text struct {
 	// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
 	// whole text is encoded.
 	Bounded bool
+}
+
+func (t *Text) options() tokenizer.Options {
+	return tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
 }
 
 // Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It takes no

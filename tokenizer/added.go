@@ -77,8 +77,9 @@ func (m *matcher) longest(text string, plain bool) *added {
 // next finds the first token in text[from:]. It returns the token and the bytes text[lo:hi] that
 // it covers: the content and, for a token with lstrip or rstrip, the white space before or after
 // it, but none before from. If there is no token, a is nil, and lo and hi are len(text). plain
-// lists ascending offsets in text at which no special token is recognised.
-func (m *matcher) next(text string, from int, plain []int) (a *added, lo, hi int) {
+// lists ascending offsets in text at which no special token is recognised; with literal they are
+// recognised nowhere.
+func (m *matcher) next(text string, from int, plain []int, literal bool) (a *added, lo, hi int) {
 	for i := from; i < len(text); {
 		if !m.first[text[i]] {
 			i++
@@ -87,7 +88,7 @@ func (m *matcher) next(text string, from int, plain []int) (a *added, lo, hi int
 		for len(plain) > 0 && plain[0] < i {
 			plain = plain[1:]
 		}
-		a := m.longest(text[i:], len(plain) > 0 && plain[0] == i)
+		a := m.longest(text[i:], literal || len(plain) > 0 && plain[0] == i)
 		if a == nil {
 			i++
 			continue

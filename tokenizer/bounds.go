@@ -35,6 +35,8 @@ type Options struct {
 	// text between two tokens that were found before normalization is encoded without any special
 	// token if it contains an offset of Plain.
 	Plain []int
+	// Literal recognises no special token anywhere: all of the text is encoded as text.
+	Literal bool
 }
 
 // EncodeWith is Encode with bounds on its work, for untrusted texts. It stops soon after
@@ -47,7 +49,7 @@ type Options struct {
 // MaxTokens, because a pre-token that must have too many tokens is refused before it is merged.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
-	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), scratch: o.Scratch, plain: o.Plain}
+	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), scratch: o.Scratch, plain: o.Plain, literal: o.Literal}
 	if o.MaxTokens > 0 {
 		e.s.most = len(dst) + o.MaxTokens
 	}
@@ -83,6 +85,7 @@ type bounds struct {
 	steps   int // steps of regular expressions that are left
 	scratch int // Options.Scratch
 	plain   []int
+	literal bool // Options.Literal
 	err     error
 }
 
@@ -146,8 +149,8 @@ func (s *scratch) plainAfter(from int) []int {
 	return s.plain[sort.SearchInts(s.plain, from):]
 }
 
-// plainBetween reports whether an offset of Options.Plain is in [lo, hi).
+// plainBetween reports whether an offset of Options.Plain is in [lo, hi), or all are plain.
 func (s *scratch) plainBetween(lo, hi int) bool {
 	rest := s.plainAfter(lo)
-	return len(rest) > 0 && rest[0] < hi
+	return s.literal || len(rest) > 0 && rest[0] < hi
 }

@@ -10,7 +10,7 @@ import (
 // all tokens to dst. s has the buffers and the bounds.
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
-		a, lo, hi := t.raw.next(text, from, s.plainAfter(from))
+		a, lo, hi := t.raw.next(text, from, s.plainAfter(from), s.literal)
 		dst = t.encodeSegment(dst, text[from:lo], from == 0, s.plainBetween(from, lo), s)
 		if a == nil || s.stops(dst) {
 			return dst
@@ -33,17 +33,11 @@ func (t *Tokenizer) encodePrompt(dst []kv.Token, text string, s *scratch) []kv.T
 // encodes the text between them. text lies between two added tokens that were matched before
 // normalization. first is set if text is the beginning of the caller's text. plain is set if an
 // offset of Options.Plain is in text: normalization moves offsets, so no special token is then
-// matched anywhere in text.
+// matched anywhere in text. So it is with Options.Literal.
 func (t *Tokenizer) encodeSegment(dst []kv.Token, text string, first, plain bool, s *scratch) []kv.Token {
 	text = t.normalize(text, s)
-	var nowhere []int
-	if plain && len(t.normalized.tokens) > 0 {
-		for i := range len(text) {
-			nowhere = append(nowhere, i)
-		}
-	}
 	for from := 0; ; {
-		a, lo, hi := t.normalized.next(text, from, nowhere)
+		a, lo, hi := t.normalized.next(text, from, nil, plain)
 		dst = t.cut(dst, 0, text[from:lo], first && from == 0, s)
 		if a == nil || s.stops(dst) {
 			return dst

@@ -217,6 +217,10 @@ func TestPlain(t *testing.T) {
 			t.Errorf("%v: %d ends, want %d, in %q: %v", tc.plain, ends, tc.ends, tok.Decode(nil, got, false), err)
 		}
 	}
+	got, err := e.EncodeWith(nil, text, Options{Literal: true})
+	if err != nil || slices.Contains(got, end) || string(tok.Decode(nil, got, false)) != text {
+		t.Errorf("literal: %v, %v", got, err)
+	}
 	if got := tok.ControlTokens(); !slices.Equal(got, []string{"<s>", "</s>"}) {
 		t.Errorf("%q", got)
 	}
