@@ -464,3 +464,31 @@ func mustFind(t *testing.T, cache *radixcache.Cache, ns kv.Namespace) radixcache
 	}
 	return m.Node
 }
+
+// BenchmarkRead measures the reading of a prompt, by the token.
+func BenchmarkRead(b *testing.B) {
+	all := text(rand.New(rand.NewPCG(6, 1)), 1<<17, 50_000)
+	for b.Loop() {
+		o := newOwn(len(all))
+		o.read(all)
+	}
+	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(len(all)), "ns/token")
+}
+
+// BenchmarkTake measures a token of an output, with the offer after it.
+func BenchmarkTake(b *testing.B) {
+	all := text(rand.New(rand.NewPCG(7, 1)), 1<<16, 200)
+	var record Record
+	var arena Arena
+	s, n := NewSequence(Origin{Prompt: 1000, Limit: len(all)}), 1000
+	s.Take(all[:n], n, &record)
+	for b.Loop() {
+		if n++; n == len(all) {
+			s, n = NewSequence(Origin{Prompt: 1000, Limit: len(all)}), 1001
+			s.Take(all[:1000], n, &record)
+		}
+		s.Take(all[:n], 1, &record)
+		arena.Reset()
+		s.Offer(all[:n], 16, 0.3, &record, &arena)
+	}
+}

@@ -61,7 +61,7 @@ func NewSequence(o Origin) *Sequence {
 // Take reads the tokens of text that the sequence has not read yet, at most the number most, and
 // returns how many it read. text is the prompt with the output so far, and begins with what was read before.
 // With each token of the output, all and the record of the sequence learn which sources were right.
-// Cost: about 10 ns for a token of the prompt, and less than a microsecond for one of the output.
+// Cost: about 10 ns for a token of the prompt, and a microsecond or two for one of the output.
 func (s *Sequence) Take(text []kv.Token, most int, all *Record) int {
 	from := s.taken
 	if n := min(s.prompt, s.taken+most); n > s.taken {
