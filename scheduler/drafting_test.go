@@ -401,3 +401,30 @@ func TestTreeDrafts(t *testing.T) {
 		}
 	}
 }
+
+// TestDraftsKeepTheTarget: drafts take the part of a step's target time that the rows leave, and prompts
+// what drafts leave, but their least.
+func TestDraftsKeepTheTarget(t *testing.T) {
+	cost := engine.StepCost{Step: 40e-3, Row: 1e-3, Token: 0.5e-3, Draft: 2e-3}
+	const target = 60 * time.Millisecond
+	b := newSeer(t, Config{Speculate: 16, ITLTarget: target, StepTokens: 256, PromptFloor: 16}, cost)
+	text := upFrom(100, 80)
+	for id := RequestID(1); id <= 2; id++ {
+		b.add(Request{ID: id, Prompt: append(slices.Clone(text), text[:4]...)}, slices.Concat(text[4:], text, text[:60]))
+	}
+	b.step() // the prompts alone
+	b.add(Request{ID: 3, Prompt: upFrom(300, 400)}, upFrom(1, 2))
+	drafted, prompts := 0, 0
+	for b.s.Open() > 0 {
+		p := b.s.Next(b.now)
+		shape := p.shape()
+		if took := time.Duration(1e9 * (cost.Fixed(&shape) + cost.Prompts(&shape))); took > target*21/20 && shape.Rows > 1 {
+			t.Errorf("a step of %d rows, %d drafts and %d tokens of prompts takes %v, want at most %v", shape.Rows, shape.Drafts, shape.PromptTokens, took, target)
+		}
+		drafted, prompts = drafted+shape.Drafts, prompts+shape.PromptTokens
+		b.complete(p)
+	}
+	if drafted < 100 || prompts < 380 { // a chunk of one token counts as a row
+		t.Errorf("%d drafts and %d tokens of prompts", drafted, prompts)
+	}
+}
