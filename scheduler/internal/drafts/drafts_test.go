@@ -392,7 +392,7 @@ func TestBalance(t *testing.T) {
 		b.Settle(4, 1, 1, 1.75) // a quarter of a step is gained for three quarters
 		lost += 0.5
 	}
-	if lost > 30 {
+	if lost > 0.005*float64(steps) {
 		t.Errorf("losing drafts cost %v of %d steps", lost, steps)
 	}
 	b = Balance{}
