@@ -42,7 +42,7 @@ type minCache struct {
 	p    *pageTrace
 	next []int32 // by page: the request that uses it next, if cached; else 0, as request 0 is never a next use
 	room int     // free pages
-	runs heap.Heap[minRun, heap.Nowhere[minRun]]
+	runs heap.Heap[minRun, nowhere]
 }
 
 // minRun is a run of adjacent pages on one path that have the same next use: the pages of visits
@@ -79,7 +79,7 @@ func (m *minCache) step(begin, end int) (matched int) {
 			at++
 		}
 		run.end, run.depth = at, int32(at-begin-1)
-		m.runs.Push(heap.Nowhere[minRun]{}, run)
+		m.runs.Push(nowhere{}, run)
 	}
 	return matched
 }
@@ -91,7 +91,7 @@ func (m *minCache) evict(pages int) {
 		if len(m.runs.Items) == 0 {
 			panic(fmt.Sprintf("bench: nothing left to evict, %d pages short", pages))
 		}
-		run, places := m.runs.Items[0], heap.Nowhere[minRun]{}
+		run, places := m.runs.Items[0], nowhere{}
 		if run.begin == run.end || m.next[m.p.visits[run.begin]] != run.next {
 			m.runs.Remove(places, 0)
 			continue
@@ -112,3 +112,10 @@ func (m *minCache) evict(pages int) {
 func (r minRun) Before(s minRun) bool {
 	return r.next > s.next || r.next == s.next && r.depth > s.depth
 }
+
+// nowhere implements heap.Places for a heap whose elements need not know their place in the heap:
+// it stores nothing.
+type nowhere struct{}
+
+// Place implements heap.Places.
+func (nowhere) Place(minRun, int) {}

@@ -26,12 +26,6 @@ type Places[T any] interface {
 	Place(x T, at int)
 }
 
-// Nowhere is the [Places] of a heap whose owner asks for no index but 0. It records nothing.
-type Nowhere[T any] struct{}
-
-// Place does nothing.
-func (Nowhere[T]) Place(T, int) {}
-
 // Heap is a binary heap. The zero Heap is empty. While an element is in a heap, what its Before
 // returns must not change; to change it, replace the element by [Heap.Set]. The methods record every
 // index that they change in their argument p.

@@ -210,14 +210,14 @@ func (k *keeper) evict(files map[record.Name]*file) error {
 			f.used = time.Time{} // without its parent no lookup reaches it
 		}
 	}
-	var leaves heap.Heap[leaf, heap.Nowhere[leaf]]
+	var leaves heap.Heap[leaf, unplaced]
 	for _, f := range all {
 		if f.children == 0 {
-			leaves.Push(heap.Nowhere[leaf]{}, leaf{f})
+			leaves.Push(unplaced{}, leaf{f})
 		}
 	}
 	for bytes > low && len(leaves.Items) > 0 {
-		f := leaves.Remove(heap.Nowhere[leaf]{}, 0)
+		f := leaves.Remove(unplaced{}, 0)
 		if err := k.s.remove(f.name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
@@ -227,7 +227,7 @@ func (k *keeper) evict(files map[record.Name]*file) error {
 				up.used = f.used
 			}
 			if up.children--; up.children == 0 {
-				leaves.Push(heap.Nowhere[leaf]{}, leaf{up})
+				leaves.Push(unplaced{}, leaf{up})
 			}
 		}
 		delete(k.parents, f.name)
@@ -255,3 +255,9 @@ type leaf struct{ *file }
 func (l leaf) Before(m leaf) bool {
 	return cmp.Or(l.used.Compare(m.used), slices.Compare(l.name[:], m.name[:])) < 0
 }
+
+// unplaced implements heap.Places for a heap whose elements are never looked up.
+type unplaced struct{}
+
+// Place implements heap.Places.
+func (unplaced) Place(leaf, int) {}
