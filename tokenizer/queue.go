@@ -1,7 +1,8 @@
 package tokenizer
 
-// Merging and training use one heap, implemented here because container/heap boxes every
-// element.
+// Merging and training use one heap, implemented here because container/heap boxes every element,
+// and internal/heap, which tells where each element moves, takes almost half more time to merge a
+// long piece.
 
 // queued is a possible merge of the node at index at with the next node.
 type queued struct {
