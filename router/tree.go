@@ -3,6 +3,7 @@ package router
 import (
 	"math/bits"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -79,7 +80,7 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 			break
 		}
 		run := t.nodes[next].run
-		same := shared(run, hashes[depth:])
+		same := wide.CommonPrefix(run, hashes[depth:])
 		depth += same
 		t.path = append(t.path, step{next, int32(depth)})
 		if same < len(run) {
@@ -105,23 +106,6 @@ func (t *tree) depths(hashes []kv.BlockHash, dst []int32) {
 	}
 }
 
-// shared returns the length of the common prefix of a and b. It compares four hashes at a time,
-// because most pairs of runs are equal over the whole length of the shorter one.
-func shared(a, b []kv.BlockHash) int {
-	n := min(len(a), len(b))
-	i := 0
-	for ; i+4 <= n; i += 4 {
-		p, q := (*[4]kv.BlockHash)(a[i:]), (*[4]kv.BlockHash)(b[i:])
-		if (p[0]^q[0])|(p[1]^q[1])|(p[2]^q[2])|(p[3]^q[3]) != 0 {
-			break
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
-}
-
 // insert adds a request with these block hashes for the worker in slot. end is the node in which
 // the request's path ends (rootNode without hashes), added the number of blocks that the worker
 // did not hold before.
@@ -131,7 +115,7 @@ func (t *tree) insert(slot int32, hashes []kv.BlockHash) (end int32, added int) 
 		next := t.children.get(key{uint64(hashes[i]), uint32(at)})
 		if next == noEntry {
 			next = t.leaf(at, hashes[i:])
-		} else if same := shared(t.nodes[next].run, hashes[i:]); same < len(t.nodes[next].run) {
+		} else if same := wide.CommonPrefix(t.nodes[next].run, hashes[i:]); same < len(t.nodes[next].run) {
 			next = t.split(next, same)
 		}
 		run := len(t.nodes[next].run)

@@ -1,6 +1,6 @@
-// Package wide owns the comparison of long runs of 32-bit values at the speed of memory, and [Vec],
-// which holds such a run in 16 bytes plus its array. It is the only package of the core that views
-// slices as bytes. It never keeps a caller's slice and never interprets the values.
+// Package wide owns the comparison of long runs of numbers at the speed of memory, and [Vec], which
+// holds a run of 32-bit values in 16 bytes plus its array. It is the only package of the core that
+// views slices as bytes. It never keeps a caller's slice and never interprets the values.
 //
 // An [Arena] allocates the arrays of many Vecs. A [Packed] is a Vec that needs no memory while its
 // values are consecutive. [Or] combines the bits of all words, [Bytes] views the memory of a slice,

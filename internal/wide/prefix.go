@@ -16,11 +16,11 @@ const (
 	fewWords   = 8
 )
 
-// CommonPrefix returns the length of the common prefix of a and b, in words. It reads no word past the
+// CommonPrefix returns the number of equal elements at the start of a and b. It reads nothing past the
 // end of the shorter run.
-func CommonPrefix[T Word](a, b []T) int {
-	n := min(len(a), len(b))
-	return commonPrefix(unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), n)
+func CommonPrefix[T Word | ~uint64](a, b []T) int {
+	n, words := min(len(a), len(b)), int(unsafe.Sizeof(*new(T)))/wordBytes
+	return commonPrefix(unsafe.Pointer(unsafe.SliceData(a)), unsafe.Pointer(unsafe.SliceData(b)), n*words) / words
 }
 
 // commonPrefix returns the number of equal words at the start of the n words at p and the n words at

@@ -9,7 +9,7 @@ import (
 )
 
 // plain is the oracle of CommonPrefix.
-func plain[T Word](a, b []T) int {
+func plain[T Word | ~uint64](a, b []T) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
 		n++
@@ -61,6 +61,30 @@ func TestCommonPrefixAgainstPlain(t *testing.T) {
 		}
 		if got, want := CommonPrefix(a, b), plain(a, b); got != want {
 			t.Fatalf("%d words against %d: %d, want %d", len(a), len(b), got, want)
+		}
+	}
+}
+
+// TestCommonPrefixOfHashes puts the first difference at every place of runs of 64-bit values, in
+// either half of a value.
+func TestCommonPrefixOfHashes(t *testing.T) {
+	base := make([]uint64, longBlock+shortBlock)
+	for i := range base {
+		base[i] = uint64(i) * 0x9e3779b97f4a7c15
+	}
+	for _, n := range []int{0, 1, 3, 4, 5, 31, 32, 33, 511, 512, 513, len(base)} {
+		a, b := base[:n], slices.Clone(base)
+		if got := CommonPrefix(a, b); got != n {
+			t.Fatalf("equal runs of %d: %d", n, got)
+		}
+		for at := range n {
+			for _, flip := range []uint64{1, 1 << 31, 1 << 32, 1 << 63} {
+				b[at] ^= flip
+				if got := CommonPrefix(a, b); got != at {
+					t.Fatalf("runs of %d that differ at %d: %d", n, at, got)
+				}
+				b[at] ^= flip
+			}
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -49,7 +50,7 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 		if before != nil {
 			dst = x.appendFull(before, n, depth, dst)
 		}
-		same := commonPrefix(n.locals, locals)
+		same := wide.CommonPrefix(n.locals, locals)
 		// Holders with a cut end in this run, at the cut or where the query leaves the run.
 		for _, c := range n.cuts {
 			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, uint32(same))})
@@ -77,24 +78,6 @@ func (x *Index) appendFull(n, next *node, depth uint32, dst []Overlap) []Overlap
 		}
 	}
 	return dst
-}
-
-// commonPrefix returns the length of the common prefix of a and b. It compares eight hashes at a
-// time, because most pairs of runs are equal over the whole length of the shorter one.
-func commonPrefix(a, b []kv.LocalHash) int {
-	n := min(len(a), len(b))
-	a, b = a[:n], b[:n]
-	i := 0
-	for ; i+8 <= n; i += 8 {
-		p, q := (*[8]kv.LocalHash)(a[i:]), (*[8]kv.LocalHash)(b[i:])
-		if (p[0]^q[0])|(p[1]^q[1])|(p[2]^q[2])|(p[3]^q[3])|(p[4]^q[4])|(p[5]^q[5])|(p[6]^q[6])|(p[7]^q[7]) != 0 {
-			break
-		}
-	}
-	for i < n && a[i] == b[i] {
-		i++
-	}
-	return i
 }
 
 // MaxOverlaps returns dst with other merged into it: one overlap for each holder, the larger

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -191,7 +192,7 @@ func (wr *writer) play(t *testing.T, rng *rand.Rand, steps int) {
 		default:
 			wr.claim.changes.Add(1)
 			for r := range wr.seqs {
-				shared := min(n, commonPrefix(wr.seqs[r], locals))
+				shared := min(n, wide.CommonPrefix(wr.seqs[r], locals))
 				wr.claim.most[r].Store(max(wr.claim.most[r].Load(), int64(shared)))
 			}
 			wr.claim.changes.Add(1)
@@ -207,7 +208,7 @@ func (wr *writer) play(t *testing.T, rng *rand.Rand, steps int) {
 func (wr *writer) lower(locals []kv.LocalHash, keep int, touches func(shared int) bool) {
 	wr.claim.changes.Add(1)
 	for r := range wr.seqs {
-		if touches(commonPrefix(wr.seqs[r], locals)) {
+		if touches(wide.CommonPrefix(wr.seqs[r], locals)) {
 			wr.claim.most[r].Store(min(wr.claim.most[r].Load(), int64(keep)))
 		}
 	}

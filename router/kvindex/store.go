@@ -3,6 +3,7 @@ package kvindex
 import (
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -125,7 +126,7 @@ func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err 
 			x.path = append(x.path, s.id)
 		}
 		n := x.node(s.id)
-		same := commonPrefix(n.locals[s.off:], run.Locals[s.used:])
+		same := wide.CommonPrefix(n.locals[s.off:], run.Locals[s.used:])
 		// Equal local hashes after an equal prefix must have equal block hashes. So the chain
 		// need not be computed for blocks in the tree.
 		if !slices.Equal(n.hashes[s.off:s.off+same], run.Hashes[s.used:s.used+same]) {
