@@ -23,10 +23,10 @@ type rates struct {
 
 var isaRates = map[ISA]rates{
 	Portable:   {3e9, 9e9, 3e9},
-	AVX2:       {90e9, 150e9, 70e9},
-	AVXVNNI:    {90e9, 220e9, 70e9},   // integers estimated: one instruction in place of three
-	AVX512:     {180e9, 150e9, 140e9}, // quantised weights take AVX2's kernels
-	AVX512VNNI: {180e9, 320e9, 140e9},
+	AVX2:       {90e9, 190e9, 70e9},
+	AVXVNNI:    {90e9, 230e9, 70e9},
+	AVX512:     {180e9, 190e9, 140e9}, // quantised weights take AVX2's kernels
+	AVX512VNNI: {180e9, 410e9, 140e9},
 }
 
 const memoryBytes = 25e9 // per second, read by all threads

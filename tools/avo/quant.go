@@ -304,10 +304,14 @@ func (q *quant) dots(j, n int, offset reg.VecVirtual) []reg.VecVirtual {
 		}
 	}
 	for i := range n {
-		a := q.activations(j + i)
-		for v, sum := range chains[i%len(chains)] {
-			VPDPBUSD(a, q.w[j+i][v], sum)
+		chain := chains[i%len(chains)]
+		if q.target.wide() {
+			for v, sum := range chain {
+				VPDPBUSD_BCST(Mem{Base: q.rowX, Disp: 4 * (j + i)}, q.w[j+i][v], sum)
+			}
+			continue
 		}
+		VPDPBUSD(q.activations(j+i), q.w[j+i][0], chain[0])
 	}
 	for _, more := range chains[1:] {
 		for v, sum := range chains[0] {
