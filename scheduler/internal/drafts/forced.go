@@ -38,7 +38,7 @@ type forced struct {
 	length  int             // 0: no guess
 }
 
-// choice is what came when certain tokens were allowed.
+// choice has the token that came when certain tokens were allowed.
 type choice struct {
 	set   uint32
 	token kv.Token
