@@ -169,3 +169,56 @@ func TestCapabilitiesAreChecked(t *testing.T) {
 		}
 	}
 }
+
+// TestFaultyAnswersToDrafts checks that each wrong answer about drafts fails the request with ErrContract,
+// and that a right one gives each confirmed draft its own log-probability and digest.
+func TestFaultyAnswersToDrafts(t *testing.T) {
+	for name, spoil := range map[string]func(o *engine.RowOut, r *engine.Row){
+		"none":          nil,
+		"too many":      func(o *engine.RowOut, r *engine.Row) { o.Confirmed = int32(len(r.Drafts)) + 1 },
+		"negative":      func(o *engine.RowOut, _ *engine.Row) { o.Confirmed = -1 },
+		"not described": func(o *engine.RowOut, _ *engine.Row) { o.Drafts = o.Drafts[:len(o.Drafts)-1] },
+		"one less": func(o *engine.RowOut, r *engine.Row) {
+			o.Confirmed--
+			o.Drafts = o.Drafts[1:]
+			o.Token = r.Drafts[o.Confirmed]
+		},
+		"positive logprob":  func(o *engine.RowOut, _ *engine.Row) { o.Drafts[1].Logprob = 1 },
+		"one probable less": func(o *engine.RowOut, _ *engine.Row) { o.Drafts[0].Top = o.Drafts[0].Top[1:] },
+		"of no drafts":      func(o *engine.RowOut, r *engine.Row) { r.Drafts, o.Confirmed = nil, 1 },
+	} {
+		b := newSeer(t, Config{Speculate: 4}, engine.StepCost{})
+		text := upFrom(100, 20)
+		b.want[1] = text[4:16]
+		if err := b.s.Add(0, Request{ID: 1, Prompt: append(slices.Clone(text), text[:4]...), MaxTokens: 12, Digest: true, Sampling: engine.SamplingParams{Logprobs: true, TopLogprobs: 2}}); err != nil {
+			t.Fatal(err)
+		}
+		var ending Ending
+		for n := 0; b.s.Open() > 0; {
+			p := b.s.Next(b.now)
+			res := b.answer(p)
+			o, r := &res.Out[0], &p.Batch.Rows[0]
+			for i := range o.Confirmed + 1 {
+				o.Logprob, o.Digest, o.Top = -float32(r.SampleIndex+i), uint64(r.SampleIndex+i), make([]engine.TokenLogprob, 2)
+				if i < o.Confirmed {
+					o.Drafts = append(o.Drafts, engine.DraftOut{Logprob: o.Logprob, Digest: o.Digest, Top: o.Top})
+				}
+			}
+			if o.Confirmed > 1 && spoil != nil {
+				spoil(o, r)
+			}
+			for _, out := range b.s.Complete(b.now, p, res, nil) {
+				if out.Sampled {
+					if out.Digest != uint64(n) || out.Logprob != -float32(n) || out.Token != b.want[1][n] {
+						t.Errorf("%s: token %d of the output is %d, with digest %d and %v", name, n, out.Token, out.Digest, out.Logprob)
+					}
+					n++
+				}
+				ending = out.Ending
+			}
+		}
+		if spoil == nil && ending.Reason != Length || spoil != nil && (ending.Reason != Failed || !errors.Is(ending.Err, ErrContract)) {
+			t.Errorf("%s: the request ends by %v with %v", name, ending.Reason, ending.Err)
+		}
+	}
+}
