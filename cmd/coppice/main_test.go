@@ -196,7 +196,7 @@ func TestBadInput(t *testing.T) {
 		args []string
 		want []string
 	}{
-		{"no such model", generate("--model", filepath.Join(dir, "missing"), "x"), []string{"missing", "make-model"}},
+		{"no such model", generate("--model", filepath.Join(dir, "missing"), "x"), []string{"missing", "coppice models"}},
 		{"no weights", generate("--model", broken("model.safetensors", remove), "x"), []string{"model.safetensors"}},
 		{"truncated weights", generate("--model", broken("model.safetensors", func(b []byte) []byte { return b[:len(b)-100] }), "x"), []string{"model.safetensors", "bytes"}},
 		{"unsupported architecture", generate("--model", broken("config.json", replace("LlamaForCausalLM", "MambaForCausalLM")), "x"), []string{"MambaForCausalLM", "LlamaForCausalLM"}},

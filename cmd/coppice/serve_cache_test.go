@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -66,8 +65,8 @@ func serveCommand(t *testing.T, args ...string) (ask func(first int) int, end fu
 		if seen += line; err != nil {
 			t.Fatalf("%v after %s", err, seen)
 		}
-		if m := regexp.MustCompile(`try  curl (\S+)`).FindStringSubmatch(line); m != nil {
-			url = m[1]
+		if m := serverGreets.FindStringSubmatch(line); m != nil {
+			url = m[1] + "/v1/completions"
 		}
 	}
 	ask = func(first int) int {

@@ -133,7 +133,7 @@ func TestServeSecondSignal(t *testing.T) {
 			}
 		}
 	}
-	url := until(`try  curl (\S+)`)[1]
+	url := until(`try  curl (http://[^/]+)/`)[1] + "/v1/completions"
 	res, err := http.Post(url, "application/json", strings.NewReader(`{"prompt":"x","max_tokens":100000,"ignore_eos":true,"stream":true}`))
 	if err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func startWorkerProcess(t *testing.T, args ...string) *workerProcess {
 		if seen += line; err != nil {
 			t.Fatalf("%v after %s", err, seen)
 		}
-		if m := regexp.MustCompile(`try  curl (http://[^/ ]+)/`).FindStringSubmatch(line); m != nil {
+		if m := serverGreets.FindStringSubmatch(line); m != nil {
 			w.url = m[1]
 		}
 	}
