@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/zeebo/xxh3"
 
@@ -20,7 +21,10 @@ import (
 type Config struct {
 	// Open opens a node on around(backend), with drafts or without. The node needs a tokenizer, and KV
 	// for the tasks that run at a time. Compare closes it.
-	Open         func(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error)
+	Open func(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error)
+	// Processor returns the time that processors have spent in this process so far. Unlike a rate it says
+	// something on a machine that does other work too. Default: unknown.
+	Processor    func() time.Duration
 	Runs         int  `default:"3" min:"1"` // runs with drafts off and as many with drafts on, in turns; default 3
 	Tasks        int  `min:"0"`             // only the first tasks of the load; 0: all
 	OutputTokens int  `min:"0"`             // at most this many tokens of each output; 0: all
@@ -66,6 +70,7 @@ func (w *Work) add(before, after *coppice.Stats) {
 type Side struct {
 	TokensPerSecond float64   `json:"tokens_per_s"` // decode, the median of Runs
 	Runs            []float64 `json:"runs_tokens_per_s"`
+	ProcessorMS     float64   `json:"processor_ms_per_token"` // the median; 0: unknown
 	Work                      // of the last run
 }
 
@@ -80,7 +85,8 @@ type Comparison struct {
 	Digest       string  `json:"digest"`    // of all output tokens and of the bits of all their logits
 	Identical    bool    `json:"identical"` // see Compare
 
-	tokens string // digest of the output tokens
+	tokens    string       // digest of the output tokens
+	processor [2][]float64 // ms a token, by run with drafts off and on
 }
 
 // errDiffers reports that drafts have changed an output token or a bit of its logits.
@@ -97,6 +103,9 @@ func Compare(ctx context.Context, load *Load, cfg Config, progress func()) (*Com
 	if progress == nil {
 		progress = func() {}
 	}
+	if cfg.Processor == nil {
+		cfg.Processor = func() time.Duration { return 0 }
+	}
 	cfg = bounds.Fill(cfg)
 	load = cfg.part(load)
 	c := &Comparison{Load: load.Name, Tasks: len(load.Tasks), Identical: true}
@@ -111,6 +120,7 @@ func Compare(ctx context.Context, load *Load, cfg Config, progress func()) (*Com
 		}
 	}
 	c.Off.TokensPerSecond, c.On.TokensPerSecond = median(c.Off.Runs), median(c.On.Runs)
+	c.Off.ProcessorMS, c.On.ProcessorMS = median(c.processor[0]), median(c.processor[1])
 	if c.Off.TokensPerSecond > 0 {
 		c.Ratio = c.On.TokensPerSecond / c.Off.TokensPerSecond
 	}
@@ -141,15 +151,16 @@ func (c *Comparison) take(r *run, drafts, bits bool) {
 		}
 	}
 	c.Identical = c.Identical && tokens == c.tokens && (!bits || all == c.Digest)
-	side := &c.Off
+	side, spent := &c.Off, &c.processor[0]
 	if drafts {
-		side = &c.On
+		side, spent = &c.On, &c.processor[1]
 	}
 	rate := 0.0
 	if r.decode > 0 {
 		rate = float64(r.tokens) / r.decode.Seconds()
 	}
 	side.Runs, side.Work = append(side.Runs, rate), r.Work
+	*spent = append(*spent, r.processor.Seconds()*1000/float64(c.OutputTokens))
 }
 
 // digests returns the XXH3 of the output tokens by task, and that of the digests of their logits in
@@ -177,13 +188,21 @@ type Table []*Comparison
 
 // Rows implements bench.Report.
 func (t Table) Rows() (rows [][]string, legend string) {
-	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "steps off", "steps on", "accepted of drafted", "digest"}}
+	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "CPU ms/token off", "on", "steps off", "steps on", "accepted of drafted", "digest"}}
 	for _, c := range t {
 		rows = append(rows, []string{c.Load, fmt.Sprint(c.Tasks), fmt.Sprint(c.OutputTokens), fmt.Sprintf("%.1f", c.Off.TokensPerSecond),
-			fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio), fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps),
+			fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio), milliseconds(c.Off.ProcessorMS), milliseconds(c.On.ProcessorMS), fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps),
 			c.On.drafts(), c.Digest})
 	}
-	return rows, "Decode tokens per second, medians of runs in turns. The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
+	return rows, "Decode tokens per second and the processors' time for a token, medians of runs in turns. The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
+}
+
+// milliseconds prints a time, if it is known.
+func milliseconds(ms float64) string {
+	if ms == 0 {
+		return "–"
+	}
+	return fmt.Sprintf("%.2f", ms)
 }
 
 // drafts returns the accepted and the drafted tokens, of each source and in all: "own 90/120, grammar 30/30".

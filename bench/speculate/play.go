@@ -16,9 +16,10 @@ import (
 
 // run is one play of a load on a node of its own.
 type run struct {
-	answers []answer // by task
-	decode  time.Duration
-	tokens  int // output tokens that came within decode
+	answers   []answer // by task
+	decode    time.Duration
+	tokens    int           // output tokens that came within decode
+	processor time.Duration // of all steps but those of the prompts
 	Work
 }
 
@@ -130,6 +131,7 @@ func (p *player) wave(ctx context.Context, lo, hi int) error {
 	if err != nil {
 		return err
 	}
+	spent := p.cfg.Processor()
 	tasks, within := errgroup.WithContext(ctx)
 	for i := lo; i < hi; i++ {
 		tasks.Go(func() error { return p.ask(within, i) })
@@ -137,6 +139,7 @@ func (p *player) wave(ctx context.Context, lo, hi int) error {
 	if err := tasks.Wait(); err != nil {
 		return err
 	}
+	p.run.processor += p.cfg.Processor() - spent
 	after, err := p.node.Stats(ctx)
 	if err != nil {
 		return err

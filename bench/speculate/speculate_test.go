@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
@@ -56,7 +57,8 @@ func TestForcedOutput(t *testing.T) {
 		} else { // short prompts: the model has few positions
 			load.Tasks = slices.DeleteFunc(load.Tasks, func(t Task) bool { return len(t.Messages[0].Content) > 1200 })
 		}
-		cfg := Config{Open: nodes, Runs: 1, OutputTokens: 40}
+		cfg, spent := Config{Open: nodes, Runs: 1, OutputTokens: 32}, time.Duration(0)
+		cfg.Processor = func() time.Duration { spent += time.Millisecond; return spent } // a wave looks twice
 		steps := 0
 		c, err := Compare(context.Background(), load, cfg, func() { steps++ })
 		if err != nil {
@@ -65,12 +67,19 @@ func TestForcedOutput(t *testing.T) {
 		if steps != cfg.Steps(load) || c.Tasks != len(load.Tasks) || c.OutputTokens < 10*c.Tasks || c.Off.TokensPerSecond <= 0 || !c.Identical {
 			t.Errorf("%d steps of progress: %+v", steps, c)
 		}
-		on, bySource := c.On, 0
-		for _, n := range on.Sources {
-			bySource += int(n.Accepted)
+		waves := (c.Tasks + load.Parallel - 1) / load.Parallel
+		if want := float64(waves) / float64(c.OutputTokens); c.Off.ProcessorMS != want || c.On.ProcessorMS != want {
+			t.Errorf("%v and %v ms of the processors for a token, want %v", c.Off.ProcessorMS, c.On.ProcessorMS, want)
 		}
-		if c.Off.Drafted > 0 || on.Accepted == 0 || on.Accepted == on.Drafted || bySource != int(on.Accepted) || on.Sources["own"].Drafted == 0 {
+		if on := c.On; c.Off.Drafted > 0 || on.Accepted == 0 || on.Accepted == on.Drafted || len(on.Sources) == 0 {
 			t.Errorf("off: %+v, on: %+v", c.Off, on)
+		}
+		drafted, accepted := 0, 0
+		for _, d := range c.On.Sources {
+			drafted, accepted = drafted+d.Drafted, accepted+d.Accepted
+		}
+		if drafted != c.On.Drafted || accepted != c.On.Accepted {
+			t.Errorf("the sources have %d of %d drafts: %+v", accepted, drafted, c.On)
 		}
 	}
 }

@@ -17,12 +17,11 @@ import (
 type benchSpeculateCmd struct {
 	nodeFlags
 	backendFlags
-	Drafts       scheduler.Speculate `default:"auto" help:"Drafts in a row, of the runs with drafts on: auto, or a number for as many as there are, whether they are worth their time or not."`
-	Loads        []string            `default:"rewrite,records,calls,chat,streams" help:"Loads: rewrite (a source file of 150 lines again, with a small change), records (CSV to JSON lines), calls (calls of tools, under a JSON schema), chat (answers to questions), streams (16 of all of these at a time), or files of tasks that end in .jsonl."`
-	Runs         int                 `default:"3" min:"1" help:"Runs of each load with drafts off and as many with drafts on, in turns; figures are medians."`
-	Tasks        int                 `default:"0" min:"0" help:"Play only this many tasks of each load. 0: all."`
-	OutputTokens int                 `name:"output-tokens" default:"0" min:"0" help:"Cut each output after this many tokens. 0: none."`
-	Free         bool                `help:"Let the model answer as it wants, at temperature 0, at most as long as the output in the load. Default: the model is made to sample that output."`
+	Loads        []string `default:"rewrite,records,calls,chat,streams" help:"Loads: rewrite (a source file of 150 lines again, with a small change), records (CSV to JSON lines), calls (calls of tools, under a JSON schema), chat (answers to questions), streams (16 of all of these at a time), or files of tasks that end in .jsonl."`
+	Runs         int      `default:"3" min:"1" help:"Runs of each load with drafts off and as many with drafts on, in turns; figures are medians."`
+	Tasks        int      `default:"0" min:"0" help:"Play only this many tasks of each load. 0: all."`
+	OutputTokens int      `name:"output-tokens" default:"0" min:"0" help:"Cut each output after this many tokens. 0: none."`
+	Free         bool     `help:"Let the model answer as it wants, at temperature 0, at most as long as the output in the load. Default: the model is made to sample that output."`
 	tableFlags
 }
 
@@ -41,7 +40,7 @@ func (c *benchSpeculateCmd) Run(ctx context.Context) error {
 		return err
 	}
 	defer remove()
-	cfg := speculate.Config{Runs: c.Runs, Tasks: c.Tasks, OutputTokens: c.OutputTokens, Free: c.Free}
+	cfg := speculate.Config{Runs: c.Runs, Tasks: c.Tasks, OutputTokens: c.OutputTokens, Free: c.Free, Processor: processorTime}
 	cfg.Open = func(drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
 		return c.open(dir, drafts, around)
 	}
@@ -67,8 +66,11 @@ func (c *benchSpeculateCmd) Run(ctx context.Context) error {
 // open starts a node on around(backend) with the model in dir.
 func (c *benchSpeculateCmd) open(dir string, drafts bool, around func(engine.Backend) engine.Backend) (*coppice.Node, error) {
 	cfg := c.scheduler()
-	if cfg.Speculate = scheduler.SpeculateOff; drafts {
-		cfg.Speculate = c.Drafts
+	switch {
+	case !drafts:
+		cfg.Speculate = scheduler.SpeculateOff
+	case cfg.Speculate == scheduler.SpeculateOff: // the flag's default
+		cfg.Speculate = scheduler.SpeculateAuto
 	}
 	m, err := local.Open(dir, local.Options{
 		Node: coppice.Config{Scheduler: cfg},

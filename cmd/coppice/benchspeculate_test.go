@@ -15,7 +15,7 @@ func TestBenchSpeculate(t *testing.T) {
 	if err := os.WriteFile(file, []byte(`{"name":"own","prompt":"Light is","output":" a body and light is a wave and light is a body"}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	args := []string{"bench", "speculate", "--loads", "calls," + file, "--tasks", "1", "--output-tokens", "24", "--runs", "1", "--drafts", "4"}
+	args := []string{"bench", "speculate", "--loads", "calls," + file, "--tasks", "1", "--output-tokens", "24", "--runs", "1", "--speculate", "4"}
 	stdout, stderr, ok := command(t, append(args, "--json")...)
 	if !ok || stderr != "" {
 		t.Fatalf("ok %v: %s", ok, stderr)
@@ -37,6 +37,6 @@ func TestBenchSpeculate(t *testing.T) {
 		t.Errorf("ok %v, %s%s", ok, stderr, stdout)
 	}
 	refused(t, []string{"--loads", "no load", "rewrite"}, "bench", "speculate", "--loads", "rewriting")
-	refused(t, []string{"--drafts", "auto, off"}, "bench", "speculate", "--drafts", "some")
+	refused(t, []string{"--speculate", "auto, off"}, "bench", "speculate", "--speculate", "some")
 	refused(t, []string{"--runs is 0"}, "bench", "speculate", "--runs", "0")
 }
