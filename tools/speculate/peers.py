@@ -53,7 +53,8 @@ def command(args, side, parallel):
         return words if how == "plain" else [*words, "--speculate", how]
     kind, _, more = side.removeprefix("llama-").partition(":")
     words = [args.llama, "-m", args.model, "--host", "127.0.0.1", "--port", str(args.port), "-t", str(args.threads), "-tb", str(args.threads),
-             "-np", str(parallel), "-c", str(args.kv_tokens), "--jinja", "--no-webui"]
+             "-np", str(parallel), "-c", str(args.kv_tokens), "--jinja", "--no-webui",
+             *(["--kv-unified"] if parallel > 1 else [])]  # else each slot has its share of -c, and a source file does not fit
     return words if kind == "off" else [*words, "--spec-type", kind, *(w for flag in more.split() for w in flag.split("=", 1))]
 
 
