@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -40,7 +41,7 @@ const others = `package scheduler
 import "github.com/coppice-llm/coppice/scheduler/internal/accounts"
 
 const (
-	Hasty Policy = 9 + iota
+	Hasty Policy = NEXT + iota
 	Partial
 	Endless
 )
@@ -133,10 +134,17 @@ func TestRecipe(t *testing.T) {
 	if !strings.Contains(string(list), head) {
 		t.Fatal("policy.go has no list of policies")
 	}
+	own, next := entry[1]+"\n", len(policies)
+	if _, err := os.Stat("sjf.go"); err == nil { // someone has followed the recipe to the letter
+		own, code[1] = "", "package scheduler\n"
+	} else {
+		code[1] = regexp.MustCompile(`Policy = \d+`).ReplaceAllString(code[1], fmt.Sprint("Policy = ", next)) // the next number after those of the tree
+		next++
+	}
 	dir, replace := t.TempDir(), map[string]string{}
 	for name, content := range map[string]string{
-		"sjf.go": code[1], "sjf_test.go": recipeTest, "others.go": others, "schedtest/recipe_test.go": worldsTest,
-		"policy.go": strings.Replace(string(list), head, head+entry[1]+"\nHasty: hasty, Partial: partial, Endless: endless,\n", 1),
+		"recipe_sjf.go": code[1], "sjf_test.go": recipeTest, "others.go": strings.Replace(others, "NEXT", fmt.Sprint(next), 1), "schedtest/recipe_test.go": worldsTest,
+		"policy.go": strings.Replace(string(list), head, head+own+"Hasty: hasty, Partial: partial, Endless: endless,\n", 1),
 	} {
 		at, err := filepath.Abs(name)
 		if err != nil {
