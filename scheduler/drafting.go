@@ -126,8 +126,9 @@ func (d *drafter) read() {
 }
 
 // choose decides which decoding sequences have drafts in the step that is being planned, and how many:
-// it sets drafting.next. Drafts take idle pages, and budget beyond the prompts' floor; they never evict,
-// preempt or make a sequence wait for pages.
+// it sets drafting.next. Drafts take idle pages, and budget beyond the prompts' floor; they never preempt or
+// make a sequence wait for pages. They evict for the next page of a sequence at most, which the sequence
+// is about to fill anyway.
 func (d *drafter) choose() {
 	if d.cfg.Speculate == SpeculateOff {
 		return
@@ -140,12 +141,12 @@ func (d *drafter) choose() {
 		most -= max(d.cfg.PromptFloor, 0)
 	}
 	step := d.step(decoding, min(most, d.budget.time.DraftsFit(decoding, d.budget.context)))
-	d.offer(&step, func(q *sequence) bool { return q.rows.inflight == 0 && q.decodes(d.room.pageTokens) }, idle*d.room.pageTokens)
+	d.offer(&step, func(q *sequence) bool { return q.rows.inflight == 0 && q.decodes(d.room.pageTokens) }, (idle+1)*d.room.pageTokens)
 	d.take(&step)
 	for i := range d.offers {
 		q, o := d.of[i], &d.offers[i]
 		s := q.rows.drafts
-		idle -= d.hold(q, o, idle)
+		idle = max(idle-d.hold(q, o, idle), 0)
 		s.next, s.source = o.Tokens[:o.Take], o.Source
 		d.budget.drafts += o.Take
 	}
@@ -242,11 +243,14 @@ func (d *drafter) probe(step *drafts.Step) int {
 	return d.offers[at].Take
 }
 
-// hold gives q the pages that the drafts of o need, if as many are idle, and cuts the drafts to the pages
-// that q has then. It returns the number of new pages.
+// hold gives q the pages that the drafts of o need, if as many are idle or the first can be evicted for, and
+// cuts the drafts to the pages that q has then. It returns the number of new pages.
 func (d *drafter) hold(q *sequence, o *drafts.Offer, idle int) int {
 	end, has := q.computed+1+o.Take, len(q.table.pages)
-	n := min(kv.CeilPages(end, d.room.pageTokens)-has, idle)
+	n := min(kv.CeilPages(end, d.room.pageTokens)-has, max(idle, 1))
+	if n > idle && !d.room.take(1) {
+		n = 0
+	}
 	if n > 0 {
 		q.table.pages = d.room.hold(n, q.table.pages)
 	}

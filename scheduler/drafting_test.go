@@ -123,6 +123,37 @@ func (b *seer) finish() (steps int) {
 	return steps
 }
 
+// fill fills the pool with cached prompts.
+func (b *seer) fill() {
+	b.t.Helper()
+	for i := range b.info.NumPages*b.info.PageTokens/4000 + 1 {
+		prompt := make([]kv.Token, 4000)
+		for j := range prompt {
+			prompt[j] = kv.Token((i + j*(i+1)) % 1000)
+		}
+		b.add(Request{ID: RequestID(1000 + i), Prompt: prompt}, []kv.Token{1})
+		b.finish()
+	}
+	if m := b.s.Metrics(); m.IdlePages > 1 {
+		b.t.Fatalf("%d pages are idle", m.IdlePages)
+	}
+}
+
+// TestDraftsInAFullPool: where all pages are cached, drafts reach the page after that of their sequence.
+func TestDraftsInAFullPool(t *testing.T) {
+	text := upFrom(100, 60)
+	prompt := append(slices.Clone(text), text[:4]...)
+	output := append(slices.Clone(text[4:40]), upFrom(300, 4)...)
+	for _, tc := range []struct{ most, steps int }{{8, 8}, {16, 7}} {
+		b := newSeer(t, Config{Speculate: Speculate(tc.most)}, engine.StepCost{})
+		b.fill()
+		b.add(Request{ID: 1, Prompt: prompt}, output)
+		if steps := b.finish(); steps != tc.steps {
+			t.Errorf("%d drafts: %d steps, want %d", tc.most, steps, tc.steps)
+		}
+	}
+}
+
 // upFrom returns n tokens from one on.
 func upFrom(from, n int) []kv.Token {
 	all := make([]kv.Token, n)
