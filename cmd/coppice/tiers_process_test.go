@@ -38,11 +38,16 @@ func (l *tierLoad) prompt(n int) []kv.Token {
 
 // tierUsage is the part of an answer that these tests read.
 type tierUsage struct {
+	Prompt  []kv.Token `json:"prompt_token_ids"`
 	Choices []struct {
-		Text    string
-		Message struct{ Content string }
+		Text     string
+		Message  struct{ Content string }
+		TokenIDs []kv.Token `json:"token_ids"`
 	}
 	Usage struct {
+		Output struct {
+			Accepted int `json:"accepted_prediction_tokens"`
+		} `json:"completion_tokens_details"`
 		Details struct {
 			Cached int            `json:"cached_tokens"`
 			Tiers  map[string]int `json:"cached_tokens_by_tier"`
