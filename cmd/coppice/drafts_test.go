@@ -69,6 +69,7 @@ type draftTwin struct {
 type draftTwins struct {
 	all                                            []draftTwin
 	outputs, tokens, drafted, confirmed, preempted int
+	faults                                         int // requests that differ
 	likely, likelyConfirmed                        int // tokens of requests with right guesses at them, and those confirmed
 	sources                                        [scheduler.DraftSources]uint64
 }
@@ -149,6 +150,7 @@ func (d *draftTwins) compare(t *testing.T, node *coppice.Node, change func(i int
 	}
 	for i := range results {
 		if why := d.difference(i, results[i]); why != "" {
+			d.faults++
 			twin := &d.all[i]
 			t.Errorf("request %d (%s, temperature %g, %v guesses, %s prediction): %s",
 				i, twin.kind, twin.with.Sampling.Temperature, all[i].Speculate, twin.guess, why)

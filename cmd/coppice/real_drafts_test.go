@@ -98,7 +98,7 @@ func realDraftsAll(t *testing.T, m realModel) {
 			if from%4 == 0 {
 				twins.compare(t, node.Node, func(i int, r *coppice.Request) { alone(i, r); r.PublicTokens = len(r.Tokens) })
 			}
-			return draftsFound{twins.String(), t.Failed()}
+			return draftsFound{twins.String(), twins.faults > 0}
 		})
 		if t.Logf("from prompt %d: %s", from, found.Said); found.Failed {
 			t.Errorf("prompts from %d: differences, see the first run", from)
