@@ -186,7 +186,7 @@ def table(runs, loads, sides):
             for figure, shown in (("rate", "{:.1f}"), ("cpu_ms", "{:.1f}")):
                 median = statistics.median(r[figure] for r in mine)
                 cells += [shown.format(median), f"{median / statistics.median(r[figure] for r in off):.2f}" if off and off[0]["side"] != side else "–"]
-            same = "–" if not off else "yes" if {r["texts"] for r in mine} == {r["texts"] for r in off} else "no"
+            same = "–" if not off or off[0]["side"] == side else "yes" if {r["texts"] for r in mine} == {r["texts"] for r in off} else "no"
             print(f"| {load} | {side} | {' | '.join(cells)} | {mine[-1]['drafted']} | {mine[-1]['accepted']} | {same} |")
 
 
