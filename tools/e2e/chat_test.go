@@ -196,7 +196,7 @@ func TestRefusedByName(t *testing.T) {
 	p := serve(t)
 	for name, set := range map[string]any{
 		"audio": map[string]any{"voice": "alloy", "format": "wav"}, "modalities": []string{"text", "audio"}, "functions": []any{map[string]any{"name": "f"}},
-		"store": true, "prediction": map[string]any{"type": "content", "content": "x"}, "web_search_options": map[string]any{},
+		"store": true, "web_search_options": map[string]any{},
 		"top_logprobs": 3, "messages": []any{}, "tool_choice": "required",
 	} {
 		_, err := p.client.Chat.Completions.New(within(t), talk(4, openai.UserMessage("light?")), option.WithJSONSet(name, set))
@@ -212,7 +212,7 @@ func TestRefusedByName(t *testing.T) {
 	image := openai.UserMessage([]openai.ChatCompletionContentPartUnionParam{openai.ImageContentPart(openai.ChatCompletionContentPartImageImageURLParam{URL: "data:image/png;base64,AA=="})})
 	_, err := p.client.Chat.Completions.New(within(t), talk(4, image))
 	refused(t, "image", err, 400, "messages[0].content[0]", "unsupported_value")
-	for _, harmless := range []map[string]any{{"store": false}, {"metadata": map[string]string{"a": "b"}}, {"service_tier": "auto"}, {"parallel_tool_calls": true}, {"verbosity": "low"}, {"stream_options": map[string]bool{"include_usage": true}}} {
+	for _, harmless := range []map[string]any{{"store": false}, {"prediction": map[string]any{"type": "content", "content": "light is"}}, {"metadata": map[string]string{"a": "b"}}, {"service_tier": "auto"}, {"parallel_tool_calls": true}, {"verbosity": "low"}, {"stream_options": map[string]bool{"include_usage": true}}} {
 		for name, v := range harmless {
 			p.chat(talk(4, openai.UserMessage("light?")), option.WithJSONSet(name, v))
 		}
