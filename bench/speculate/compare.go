@@ -188,13 +188,18 @@ type Table []*Comparison
 
 // Rows implements bench.Report.
 func (t Table) Rows() (rows [][]string, legend string) {
-	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "CPU ms/token off", "on", "steps off", "steps on", "accepted of drafted", "digest"}}
+	rows = [][]string{{"load", "tasks", "tokens", "off tok/s", "on tok/s", "ratio", "CPU ms/token off", "on", "steps off", "steps on",
+		"accepted of drafted", "digest"}}
 	for _, c := range t {
-		rows = append(rows, []string{c.Load, fmt.Sprint(c.Tasks), fmt.Sprint(c.OutputTokens), fmt.Sprintf("%.1f", c.Off.TokensPerSecond),
-			fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio), milliseconds(c.Off.ProcessorMS), milliseconds(c.On.ProcessorMS), fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps),
-			c.On.drafts(), c.Digest})
+		rows = append(rows, []string{
+			c.Load, fmt.Sprint(c.Tasks), fmt.Sprint(c.OutputTokens),
+			fmt.Sprintf("%.1f", c.Off.TokensPerSecond), fmt.Sprintf("%.1f", c.On.TokensPerSecond), fmt.Sprintf("%.2f", c.Ratio),
+			milliseconds(c.Off.ProcessorMS), milliseconds(c.On.ProcessorMS),
+			fmt.Sprint(c.Off.Steps), fmt.Sprint(c.On.Steps), c.On.drafts(), c.Digest,
+		})
 	}
-	return rows, "Decode tokens per second and the processors' time for a token, medians of runs in turns. The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
+	return rows, "Decode tokens per second and the processors' time for a token, medians of runs in turns.\n" +
+		"The digest covers the output tokens and the bits of their logits; it is the same with drafts off and on."
 }
 
 // milliseconds prints a time, if it is known.
