@@ -175,6 +175,24 @@ func TestPrediction(t *testing.T) {
 	}
 }
 
+// TestLongPrediction: a long prediction is found again too, in the part that comes.
+func TestLongPrediction(t *testing.T) {
+	guess := make([]kv.Token, 50_000)
+	for i := range guess {
+		guess[i] = kv.Token(i)
+	}
+	output := slices.Concat(guess[:30_000], []kv.Token{99_999}, guess[30_001:30_100], []kv.Token{99_999}, guess[33_000:33_010], guess[40_000:40_010])
+	p, misses := newPrediction(guess), 0
+	for i := range output {
+		if _, right := p.take(output[:i+1]); !right {
+			misses++
+		}
+	}
+	if p.guess() == none || misses != 2+3+3+3 {
+		t.Errorf("class %d, %d tokens without a right guess", p.guess(), misses)
+	}
+}
+
 // TestAllocs: taking and offering allocates nothing.
 func TestAllocs(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 1))

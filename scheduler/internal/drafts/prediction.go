@@ -17,12 +17,15 @@ type prediction struct {
 	length int     // of the match before it; 0: no guess
 }
 
-// newPrediction makes an index of the whole prediction, of which only the last tokens count if it has
-// more than window.
+// atOnce is the number of tokens of a prediction that one token of output adds to the index: a whole file
+// of program text, or some 40 µs of a step.
+const atOnce = 4096
+
+// newPrediction follows a prediction. It begins the index when a token first differs, a little before that
+// place, and adds a part with each token without a guess. Of a prediction with more tokens than window the
+// last ones stay in the index.
 func newPrediction(expect []kv.Token) *prediction {
-	p := &prediction{expect: expect, index: newNgrams(len(expect)), places: make([]place, 0, tries), length: expected}
-	p.index.add(expect, len(expect)-1)
-	return p
+	return &prediction{expect: expect, length: expected}
 }
 
 func (p *prediction) read([]kv.Token) {}
@@ -36,6 +39,11 @@ func (p *prediction) take(text []kv.Token) (c class, right bool) {
 		p.length = 0
 	}
 	if p.length == 0 {
+		if p.places == nil {
+			p.index, p.places = newNgrams(len(p.expect)), make([]place, 0, tries)
+			p.index.upto = max(p.at-atOnce/4, 0)
+		}
+		p.index.add(p.expect, min(p.index.upto+atOnce, len(p.expect)-1))
 		p.places = p.index.find(p.expect, text, p.places[:0])
 		if best := longestOf(p.places, p.at); best >= 0 {
 			p.at, p.length = p.places[best].at, p.places[best].length
