@@ -78,10 +78,11 @@ var (
 	allShapes = flag.Bool("shapes", false, "run the checks of kernels on these models, and the whole suite without graphs")
 )
 
-// modelFree names the checks of sampling, of copies and of the contract, which depend on no model. TestConformance runs them.
+// modelFree names the checks of sampling, of copies and of the contract, which depend on no model: drafts are computed as the tokens of a
+// chunk are. TestConformance runs them.
 var modelFree = []string{
 	"preempt-resume", "moves", "slot-reuse", "ownership", "stale-poison", "row-error", "seed", "penalties", "mask", "masks", "bias",
-	"draft-errors", "answers", "validation", "busy", "close", "stats",
+	"drafts", "draft-errors", "answers", "validation", "busy", "close", "stats",
 }
 
 // TestConformanceOfShapes runs check batch-mix on a model of another architecture and head size, and
