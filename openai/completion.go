@@ -1,19 +1,22 @@
 package openai
 
-import "github.com/coppice-llm/coppice/internal/bail"
+import (
+	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
+)
 
 // defaultCompletionTokens is OpenAI's default of max_tokens for completions.
 const defaultCompletionTokens = 16
 
 var completionFields = map[string]setter{
 	"prompt":             func(r *reading, v value) { r.completion.Prompts = r.promptList(v) },
-	"echo":               func(r *reading, v value) { r.completion.Echo = r.flag(v) },
+	"echo":               func(r *reading, v value) { r.completion.Echo = r.Flag(v) },
 	"add_special_tokens": special(true, "a text always gets the special tokens that the model expects; give token ids"),
-	"best_of":            func(r *reading, v value) { r.bestOf = int(r.integer(v, 1, maxN)) },
+	"best_of":            func(r *reading, v value) { r.bestOf = int(r.Integer(v, 1, maxN)) },
 	"logprobs":           (*reading).completionLogprobs,
 	"suffix": func(r *reading, v value) {
-		if r.text(v) != "" {
-			r.fail(v, Unsupported, "suffix is not supported: %s", refused["suffix"].why)
+		if r.Text(v) != "" {
+			r.Fail(v, Unsupported, "suffix is not supported: %s", refused["suffix"].why)
 		}
 	},
 }
@@ -21,18 +24,19 @@ var completionFields = map[string]setter{
 // DecodeCompletion decodes the body of a request to /v1/completions. The error is an *Error. The
 // result does not refer to body.
 func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
+	defer asError(&err)
 	defer bail.Recover(&err)
-	v := parse(body)
+	v := jsonbody.Parse(body)
 	c := &Completion{}
 	r := newReading(&c.Params, o)
 	r.completion = c
 	r.MaxTokens = defaultCompletionTokens
 	r.within("", v, completionFields, shared, extensions, top)
 	if c.Prompts == nil {
-		r.missing(param("prompt"))
+		r.Missing(param("prompt"))
 	}
 	if c.Echo && c.Logprobs && c.Stream {
-		r.fail(param("echo"), Unsupported, "echo with logprobs is not streamed: leave stream out")
+		r.Fail(param("echo"), Unsupported, "echo with logprobs is not streamed: leave stream out")
 	}
 	r.finish()
 	return c, nil
@@ -56,6 +60,6 @@ func (p *Params) WantsPromptTokens() bool {
 // completionLogprobs reads logprobs of a completion: the number of alternatives per position. 0
 // still asks for the log-probabilities of the tokens themselves.
 func (r *reading) completionLogprobs(v value) {
-	r.TopLogprobs = int(r.integer(v, 0, MaxTopLogprobs))
+	r.TopLogprobs = int(r.Integer(v, 0, MaxTopLogprobs))
 	r.Logprobs = true
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // TestDecode decodes each line of testdata/decode as a body and prints the nonzero fields of the
@@ -154,15 +155,15 @@ func TestDecodeLimits(t *testing.T) {
 		asChat  bool
 		message string
 	}{
-		{"depth", deep(maxDepth - 1), deep(maxDepth), "", false, "the body nests arrays and objects over 64 deep"},
-		{"fields", chat + `"chat_template_kwargs":{` + names(maxFields) + "}}", chat + `"chat_template_kwargs":{` + names(maxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
+		{"depth", deep(jsonbody.MaxDepth - 1), deep(jsonbody.MaxDepth), "", false, "the body nests arrays and objects over 64 deep"},
+		{"fields", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields) + "}}", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
 		{"stops", `{"prompt":"x","stop":[` + list(maxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(maxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
 		{"prompts", `{"prompt":[` + list(maxPrompts, `"a"`) + "]}", `{"prompt":[` + list(maxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
 		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
 		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
 		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
-		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
-		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
+		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
+		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
 		{"biases", `{"prompt":"x","logit_bias":{` + names(maxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(maxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},
 		{"messages", `{"messages":[` + list(maxMessages, `{"role":"user","content":""}`) + "]}", `{"messages":[` + list(maxMessages+1, `{"role":"user","content":""}`) + "]}", "messages", true, "messages has over 8192 messages"},
 		{"parts", `{"messages":[{"role":"user","content":[` + list(maxParts, `{"type":"text","text":""}`) + "]}]}", `{"messages":[{"role":"user","content":[` + list(maxParts+1, `{"type":"text","text":""}`) + "]}]}", "messages[0].content", true, "messages[0].content has over 1024 parts"},

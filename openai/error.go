@@ -3,8 +3,8 @@ package openai
 import (
 	"fmt"
 	"net/http"
-	"strings"
 
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 )
 
@@ -74,14 +74,5 @@ func invalid(param, code, format string, args ...any) *Error {
 
 // ModelNotFound returns the error for a model that is not served.
 func ModelNotFound(id string) *Error {
-	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists the models", clip(id)).At("model")
-}
-
-// clip shortens a client's text for an error message.
-func clip(s string) string {
-	const most = 64 // bytes
-	if len(s) > most {
-		return strings.ToValidUTF8(s[:most], "") + "…" // the cut may be inside a character
-	}
-	return s
+	return NewError(http.StatusNotFound, "model_not_found", "the model %q is not served here; /v1/models lists the models", jsonbody.Clip(id)).At("model")
 }

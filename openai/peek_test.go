@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -257,20 +256,6 @@ func FuzzPeek(f *testing.F) {
 	}
 	var p Peeked
 	f.Fuzz(func(t *testing.T, body []byte) { agrees(t, &p, body) })
-}
-
-// FuzzUnescape: strings are decoded as by encoding/json.
-func FuzzUnescape(f *testing.F) {
-	for _, s := range []string{`a\nb`, `\u00e9\ud83d\ude00`, `\ud83d\u0041`, "\xff\\\"", `\ud83dx`, `\/\\`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		got := appendUnescaped(nil, raw)
-		var want string
-		if json.Unmarshal([]byte(`"`+string(raw)+`"`), &want) == nil && string(got) != want {
-			t.Errorf("%q becomes %q, want %q", raw, got, want)
-		}
-	})
 }
 
 func TestPeekAllocates(t *testing.T) {

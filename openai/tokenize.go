@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -39,26 +40,27 @@ type Pin struct {
 
 // DecodeTokenize decodes the body of a request to /tokenize. The error is an *Error.
 func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
+	defer asError(&err)
 	defer bail.Recover(&err)
-	v := parse(slices.Clone(body))
+	v := jsonbody.Parse(slices.Clone(body))
 	t := &Tokenize{}
 	t.Options.AddGenerationPrompt = true
 	// The fields of a conversation are read as in a chat.
 	c := &Chat{Options: t.Options}
-	r := &reading{Params: &c.Params, chat: c}
+	r := &reading{Params: &c.Params, chat: c, decoder: *newDecoder(RefuseUnknown)}
 	prompt, special := false, false
 	read := map[string]func(value){
-		"model":              func(v value) { t.Model = r.text(v) },
-		"prompt":             func(v value) { t.Prompt, prompt = r.text(v), true },
-		"add_special_tokens": func(v value) { t.AddSpecialTokens, special = r.flag(v), true },
-		"return_token_strs":  func(v value) { t.ReturnTokenStrings = r.flag(v) },
+		"model":              func(v value) { t.Model = r.Text(v) },
+		"prompt":             func(v value) { t.Prompt, prompt = r.Text(v), true },
+		"add_special_tokens": func(v value) { t.AddSpecialTokens, special = r.Flag(v), true },
+		"return_token_strs":  func(v value) { t.ReturnTokenStrings = r.Flag(v) },
 	}
 	for _, name := range []string{"messages", "tools", "add_generation_prompt", "chat_template_kwargs"} {
 		read[name] = func(v value) { chatFields[name](r, v) }
 	}
-	r.fields(v, "", read)
+	r.Fields(v, "", read)
 	if prompt == (c.Messages != nil) {
-		r.fail(param("prompt"), "invalid_value", "give either prompt or messages")
+		r.Fail(param("prompt"), "invalid_value", "give either prompt or messages")
 	}
 	t.Messages, t.Options = c.Messages, c.Options
 	if !special {
@@ -69,14 +71,15 @@ func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
 
 // DecodeDetokenize decodes the body of a request to /detokenize. The error is an *Error.
 func DecodeDetokenize(body []byte) (_ *Detokenize, err error) {
+	defer asError(&err)
 	defer bail.Recover(&err)
-	v, t, d := parse(body), &Detokenize{}, &decoder{}
-	d.fields(v, "", map[string]func(value){
-		"model":  func(v value) { t.Model = d.text(v) },
+	v, t, d := jsonbody.Parse(body), &Detokenize{}, newDecoder(RefuseUnknown)
+	d.Fields(v, "", map[string]func(value){
+		"model":  func(v value) { t.Model = d.Text(v) },
 		"tokens": func(v value) { t.Tokens = d.tokens(v, maxPromptTokens) },
 	})
 	if t.Tokens == nil {
-		d.missing(param("tokens"))
+		d.Missing(param("tokens"))
 	}
 	return t, nil
 }
@@ -93,26 +96,27 @@ func DecodePin(body []byte) (*Pin, error) {
 // DecodeUnpin decodes the body of a DELETE to /v1/cache/pin: as for POST, but seconds may be
 // absent.
 func DecodeUnpin(body []byte) (_ *Pin, err error) {
+	defer asError(&err)
 	defer bail.Recover(&err)
-	v, p, d := parse(body), &Pin{AddSpecialTokens: true}, &decoder{}
+	v, p, d := jsonbody.Parse(body), &Pin{AddSpecialTokens: true}, newDecoder(RefuseUnknown)
 	given := 0
-	d.fields(v, "", map[string]func(value){
-		"model": func(v value) { p.Model = d.text(v) },
+	d.Fields(v, "", map[string]func(value){
+		"model": func(v value) { p.Model = d.Text(v) },
 		"prompt": func(v value) {
 			all := d.promptList(v)
 			if given = len(all); given > 0 {
 				p.Prompt = all[0]
 			}
 		},
-		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.flag(v) },
-		"cache_salt":         func(v value) { p.CacheSalt = d.label(v, "") },
+		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.Flag(v) },
+		"cache_salt":         func(v value) { p.CacheSalt = d.Label(v, "") },
 		"seconds":            func(v value) { p.Duration = d.seconds(v) },
 	})
 	switch {
 	case given == 0:
-		d.missing(param("prompt"))
+		d.Missing(param("prompt"))
 	case given > 1:
-		d.fail(param("prompt"), "invalid_value", "prompt has %d prompts, want one", given)
+		d.Fail(param("prompt"), "invalid_value", "prompt has %d prompts, want one", given)
 	}
 	return p, nil
 }

@@ -4,15 +4,17 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
+
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // tools reads the tools, which go to the template as raw JSON. Their shape is checked, because a
 // template writes nonsense for an unexpected one.
 func (r *reading) tools(v value) {
-	all := r.objects(v, maxTools)
-	if !r.lenient {
+	all := r.Objects(v, maxTools)
+	if !r.Lenient {
 		for _, raw := range all {
-			r.toolList = append(r.toolList, r.tool(value{raw, v.top}))
+			r.toolList = append(r.toolList, r.tool(value{Raw: raw, Top: v.Top}))
 		}
 	}
 	if len(all) > 0 {
@@ -24,32 +26,32 @@ func (r *reading) tools(v value) {
 func (d *decoder) tool(v value) (t tool) {
 	var kind string
 	var function value
-	d.fields(v, "tools[].", map[string]func(value){
-		"type":     func(v value) { kind = d.oneOf(v, "function") },
+	d.Fields(v, "tools[].", map[string]func(value){
+		"type":     func(v value) { kind = d.OneOf(v, "function") },
 		"function": func(v value) { function = v },
 	})
 	switch {
 	case kind == "":
-		d.missing(v.at("type"))
-	case function.raw == nil:
-		d.missing(v.at("function"))
+		d.Missing(v.At("type"))
+	case function.Raw == nil:
+		d.Missing(v.At("function"))
 	}
 	return d.function(function)
 }
 
 // function reads {"name", "description", "parameters", "strict"}.
 func (d *decoder) function(v value) (t tool) {
-	d.fields(v, "tools[].function.", map[string]func(value){
-		"name":        func(v value) { t.Name = d.label(v, "") },
-		"description": func(v value) { d.text(v) },
+	d.Fields(v, "tools[].function.", map[string]func(value){
+		"name":        func(v value) { t.Name = d.Label(v, "") },
+		"description": func(v value) { d.Text(v) },
 		"parameters": func(v value) {
-			d.object(v, "a JSON schema, which is an object")
-			t.Parameters = v.raw
+			d.Object(v, "a JSON schema, which is an object")
+			t.Parameters = v.Raw
 		},
-		"strict": func(v value) { d.flag(v) }, // a forced call always follows the schema
+		"strict": func(v value) { d.Flag(v) }, // a forced call always follows the schema
 	})
 	if t.Name == "" {
-		d.missing(v.at("name"))
+		d.Missing(v.At("name"))
 	}
 	return t
 }
@@ -59,26 +61,26 @@ func (d *decoder) function(v value) (t tool) {
 func (r *reading) toolChoice(v value) {
 	c := &r.wanted
 	c.from = v
-	if v.raw[0] != '{' {
-		s := r.oneOf(v, "none", "auto", "required")
+	if v.Raw[0] != '{' {
+		s := r.OneOf(v, "none", "auto", "required")
 		c.none, c.required = s == "none", s == "required"
 		return
 	}
 	var function value
-	r.fields(v, "tool_choice.", map[string]func(value){
-		"type":     func(v value) { r.oneOf(v, "function") },
+	r.Fields(v, "tool_choice.", map[string]func(value){
+		"type":     func(v value) { r.OneOf(v, "function") },
 		"function": func(v value) { function = v },
 	})
-	if function.raw != nil {
-		r.fields(function, "tool_choice.function.", map[string]func(value){
-			"name": func(v value) { c.from, c.name = v, r.text(v) },
+	if function.Raw != nil {
+		r.Fields(function, "tool_choice.function.", map[string]func(value){
+			"name": func(v value) { c.from, c.name = v, r.Text(v) },
 		})
 	}
 	switch {
-	case function.raw == nil:
-		r.missing(v.at("function"))
+	case function.Raw == nil:
+		r.Missing(v.At("function"))
 	case c.name == "":
-		r.missing(function.at("name"))
+		r.Missing(function.At("name"))
 	}
 }
 
@@ -97,7 +99,7 @@ func (r *reading) checkTools() {
 		return
 	case len(r.toolList) == 0:
 		if forced {
-			r.fail(choice.from, "invalid_value", "%s requires a tool call, but there are no tools", choice.from)
+			r.Fail(choice.from, "invalid_value", "%s requires a tool call, but there are no tools", choice.from)
 		}
 		return
 	}
@@ -105,7 +107,7 @@ func (r *reading) checkTools() {
 	if choice.name != "" {
 		i := slices.IndexFunc(tools, func(t tool) bool { return t.Name == choice.name })
 		if i < 0 {
-			r.fail(choice.from, "invalid_value", "%s is %q, but no tool has that name", choice.from, clip(choice.name))
+			r.Fail(choice.from, "invalid_value", "%s is %q, but no tool has that name", choice.from, jsonbody.Clip(choice.name))
 		}
 		tools = []tool{{tools[i].Name, fillWrapper(tools[i].Parameters)}}
 	}
@@ -116,7 +118,7 @@ func (r *reading) checkTools() {
 	format := r.Format
 	switch c.Calls = AnyCalls; {
 	case forced && r.From.Format != "" && r.From.Format != "response_format":
-		r.fail(param(r.From.Format), "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, choice.from)
+		r.Fail(param(r.From.Format), "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, choice.from)
 	case forced: // response_format applies to answers without calls
 		c.Calls = ForcedCalls
 		r.hold(callFormat{Tools: tools, Most: most})
