@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
@@ -21,7 +21,7 @@ var chatFields = map[string]setter{
 	"tool_choice": (*reading).toolChoice,
 	"parallel_tool_calls": func(r *reading, v value) {
 		parallel := r.Flag(v)
-		r.wanted.parallel = &parallel
+		r.wanted.Parallel = &parallel
 	},
 	"modalities": func(r *reading, v value) {
 		for i, m := range r.Texts(v, 8) {
@@ -65,15 +65,15 @@ var chatFields = map[string]setter{
 	},
 }
 
-// DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *Error. The
+// DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *conversation.Error. The
 // result does not refer to body.
 func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v := jsonbody.Parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
 	c := &Chat{}
-	r := newReading(&c.Params, o)
-	r.chat, r.wanted.form = c, o.CallForm
+	r := newReading(&c.Params, &c.Shown, o)
+	r.chat, r.wanted.Form = c, o.CallForm
 	c.Options.AddGenerationPrompt = true
 	r.within("", v, chatFields, shared, extensions, top)
 	r.checkChat()
@@ -91,11 +91,8 @@ func (r *reading) checkChat() {
 	case r.TopLogprobs > 0 && !c.Logprobs: // 0 is vLLM's default and asks for nothing
 		r.Fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
 	}
-	r.checkTools()
-	if c.Calls != NoCalls {
-		for _, t := range r.toolList {
-			c.ToolNames = append(c.ToolNames, t.Name)
-		}
+	if err := c.Offer(r.toolList, r.wanted); err != nil {
+		bail.Out(err)
 	}
 	if r.newer > 0 {
 		c.MaxTokens, c.NoOutput = r.newer, r.newerNone
@@ -127,26 +124,4 @@ func (r *reading) variable(v value, name string) {
 		r.chat.Options.Variables = map[string]json.RawMessage{}
 	}
 	r.chat.Options.Variables[name] = v.Raw
-}
-
-// CutFinal removes from a rendered conversation everything that the template writes after the
-// content of the last message, if ContinueFinal is set. It fails if the template does not write
-// that content as it is.
-//
-// Source: continue_final_message of apply_chat_template, Hugging Face transformers.
-func (c *Chat) CutFinal(rendered string) (string, error) {
-	if !c.ContinueFinal || len(c.Messages) == 0 {
-		return rendered, nil
-	}
-	content := c.Messages[len(c.Messages)-1].Content
-	trimmed := strings.TrimSpace(content)
-	at := strings.LastIndex(rendered, trimmed)
-	if at < 0 {
-		return "", invalid("continue_final_message", "template_failed", "the chat template changes the text of the last message, so it can't be continued")
-	}
-	// Some templates trim the content, others do not.
-	if open := strings.TrimLeftFunc(content, unicode.IsSpace); strings.HasPrefix(rendered[at:], open) {
-		return rendered[:at+len(open)], nil
-	}
-	return rendered[:at+len(trimmed)], nil
 }

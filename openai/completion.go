@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
@@ -16,19 +17,19 @@ var completionFields = map[string]setter{
 	"logprobs":           (*reading).completionLogprobs,
 	"suffix": func(r *reading, v value) {
 		if r.Text(v) != "" {
-			r.Fail(v, Unsupported, "suffix is not supported: %s", refused["suffix"].why)
+			r.Fail(v, conversation.Unsupported, "suffix is not supported: %s", refused["suffix"].why)
 		}
 	},
 }
 
-// DecodeCompletion decodes the body of a request to /v1/completions. The error is an *Error. The
+// DecodeCompletion decodes the body of a request to /v1/completions. The error is an *conversation.Error. The
 // result does not refer to body.
 func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v := jsonbody.Parse(body)
 	c := &Completion{}
-	r := newReading(&c.Params, o)
+	r := newReading(&c.Params, &c.Shown, o)
 	r.completion = c
 	r.MaxTokens = defaultCompletionTokens
 	r.within("", v, completionFields, shared, extensions, top)
@@ -36,7 +37,7 @@ func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
 		r.Missing(param("prompt"))
 	}
 	if c.Echo && c.Logprobs && c.Stream {
-		r.Fail(param("echo"), Unsupported, "echo with logprobs is not streamed: leave stream out")
+		r.Fail(param("echo"), conversation.Unsupported, "echo with logprobs is not streamed: leave stream out")
 	}
 	r.finish()
 	return c, nil
@@ -45,16 +46,15 @@ func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
 // WantsPromptTokens reports whether the answer shows prompt tokens, or counts them before they
 // have been computed.
 func (c *Completion) WantsPromptTokens() bool {
-	return c.Params.WantsPromptTokens() || c.EchoesLogprobs()
+	return c.ReturnTokenIDs || c.PromptLogprobs || c.ContinuousUsage || c.EchoesLogprobs()
 }
 
 // EchoesLogprobs reports whether the answer has log-probabilities of the prompts.
 func (c *Completion) EchoesLogprobs() bool { return c.Echo && c.Logprobs }
 
-// WantsPromptTokens reports whether the answer shows prompt tokens, or counts them before they
-// have been computed.
-func (p *Params) WantsPromptTokens() bool {
-	return p.ReturnTokenIDs || p.PromptLogprobs || p.ContinuousUsage
+// WantsPromptTokens reports the same as [Completion.WantsPromptTokens].
+func (c *Chat) WantsPromptTokens() bool {
+	return c.ReturnTokenIDs || c.PromptLogprobs || c.ContinuousUsage
 }
 
 // completionLogprobs reads logprobs of a completion: the number of alternatives per position. 0

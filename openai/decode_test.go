@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
@@ -28,12 +30,12 @@ func TestDecode(t *testing.T) {
 			if err == nil {
 				fmt.Fprintln(&out, got)
 			} else {
-				e, ok := err.(*Error)
+				e, ok := err.(*conversation.Error)
 				if !ok {
 					d.Fatalf(t, "%v", err)
 				}
-				if e.Status != 400 || e.Type != "invalid_request_error" {
-					t.Errorf("%s: %s has status %d and type %s", d.Pos, line, e.Status, e.Type)
+				if e.Status != 400 {
+					t.Errorf("%s: %s has status %d", d.Pos, line, e.Status)
 				}
 				fmt.Fprintf(&out, "[%s %s] %s\n", e.Code, e.Param, e.Message)
 			}
@@ -181,7 +183,7 @@ func TestDecodeLimits(t *testing.T) {
 			t.Errorf("%s: at the limit: %v", tc.what, err)
 		}
 		err := decode(tc.beyond)
-		if e, ok := err.(*Error); !ok || e.Message != tc.message || e.Param != tc.param {
+		if e, ok := err.(*conversation.Error); !ok || e.Message != tc.message || e.Param != tc.param {
 			t.Errorf("%s: beyond it: %#v, want %q of %q", tc.what, err, tc.message, tc.param)
 		}
 	}
@@ -231,7 +233,7 @@ func FuzzDecode(f *testing.F) {
 			if err := doc.checkJSON("CompletionRequest", string(body)); err != nil {
 				t.Errorf("%s is accepted, but by the document %v", body, err)
 			}
-		} else if err.(*Error).Message == "" {
+		} else if err.(*conversation.Error).Message == "" {
 			t.Errorf("%s is refused without a word", body)
 		}
 		if c, err := DecodeChat(body, Options{}); err == nil {
@@ -247,7 +249,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func checkN(t *testing.T, p *Params) {
+func checkN(t *testing.T, p *conversation.Params) {
 	if p.N < 1 || p.N > maxN {
 		t.Errorf("%+v: %d choices", p, p.N)
 	}
@@ -277,8 +279,8 @@ func BenchmarkDecodeTokens(b *testing.B) {
 
 // TestBiasOfARequest: logit_bias replaces the server's default, which all requests share.
 func TestBiasOfARequest(t *testing.T) {
-	defaults := Sampling{Bias: append(make([]TokenBias, 0, 4), TokenBias{Token: 7, Bias: 1}, TokenBias{Token: 9, Bias: 2})}
-	decode := func(bias string) []TokenBias {
+	defaults := conversation.Sampling{Bias: append(make([]conversation.TokenBias, 0, 4), conversation.TokenBias{Token: 7, Bias: 1}, conversation.TokenBias{Token: 9, Bias: 2})}
+	decode := func(bias string) []conversation.TokenBias {
 		c, err := DecodeCompletion([]byte(`{"prompt":"x"`+bias+`}`), Options{Sampling: &defaults})
 		if err != nil {
 			t.Fatal(err)
@@ -286,10 +288,10 @@ func TestBiasOfARequest(t *testing.T) {
 		return c.Sampling.Bias
 	}
 	first, second := decode(`,"logit_bias":{"5":-1,"9":3}`), decode(`,"logit_bias":{"6":-2}`)
-	if want := []TokenBias{{5, -1}, {9, 3}}; !slices.Equal(first, want) {
+	if want := []conversation.TokenBias{{Token: 5, Bias: -1}, {Token: 9, Bias: 3}}; !slices.Equal(first, want) {
 		t.Errorf("the first request has %v, want %v", first, want)
 	}
-	if want := []TokenBias{{6, -2}}; !slices.Equal(second, want) {
+	if want := []conversation.TokenBias{{Token: 6, Bias: -2}}; !slices.Equal(second, want) {
 		t.Errorf("the second request has %v, want %v", second, want)
 	}
 	if got := decode(""); !slices.Equal(got, defaults.Bias) {

@@ -35,15 +35,6 @@ func newDecoder(unknowns UnknownFields) *decoder {
 	return &decoder{Decoder: jsonbody.Decoder{Ignores: ignores, Kept: make([]field, 0, 24)}}
 }
 
-// asError makes the fault of a body in err an *Error.
-func asError(err *error) {
-	if f, ok := (*err).(*jsonbody.Fault); ok {
-		*err = ofFault(f)
-	}
-}
-
-func ofFault(f *jsonbody.Fault) *Error { return invalid(f.Param, f.Code, "%s", f.Message) }
-
 // tokens reads an array of token ids. It fails for an array of more ids than most says. Whether the
 // vocabulary has the ids is checked later, by Fits.
 func (d *decoder) tokens(v value, most int) []kv.Token {

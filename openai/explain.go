@@ -1,6 +1,7 @@
 package openai
 
 import (
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
@@ -13,9 +14,9 @@ type Explain struct {
 }
 
 // DecodeExplain decodes the body of a request to /v1/cache/explain: with messages as DecodeChat
-// does, else as DecodeCompletion. The error is an *Error. The result does not refer to body.
+// does, else as DecodeCompletion. The error is an *conversation.Error. The result does not refer to body.
 func DecodeExplain(body []byte, o Options) (_ *Explain, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v, d := jsonbody.Parse(body), newDecoder(RefuseUnknown)
 	for _, f := range d.Object(v, "an object") {
@@ -29,7 +30,7 @@ func DecodeExplain(body []byte, o Options) (_ *Explain, err error) {
 }
 
 // Params returns the parameters of the request.
-func (e *Explain) Params() *Params {
+func (e *Explain) Params() *conversation.Params {
 	if e.Chat != nil {
 		return &e.Chat.Params
 	}

@@ -6,12 +6,13 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // setFormat sets the format f that the output must match; v is the field that it came from. A
 // second format in another field is a fault. The node checks whether the format compiles.
-func (r *reading) setFormat(v value, f Format) {
+func (r *reading) setFormat(v value, f conversation.Format) {
 	from := v.String()
 	if r.From.Format != "" && r.From.Format != from {
 		r.Fail(v, "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, from)
@@ -37,9 +38,9 @@ func (r *reading) responseFormat(v value) {
 	case objectSchema.Raw != nil && kind != "json_object":
 		r.Fail(objectSchema, "invalid_value", "%s is given, but %s is %q", objectSchema, v.At("type"), kind)
 	case objectSchema.Raw != nil:
-		r.setSchema(v, objectSchema, fillWrapper(objectSchema.Raw))
+		r.setSchema(v, objectSchema, conversation.FillWrapper(objectSchema.Raw))
 	case kind == "json_object":
-		r.setFormat(v, Format{JSON: true})
+		r.setFormat(v, conversation.Format{JSON: true})
 	case kind == "json_schema":
 		r.namedSchema(v, schema)
 	}
@@ -59,7 +60,7 @@ func (r *reading) namedSchema(at, v value) {
 		"strict": func(v value) { r.Flag(v) },
 		"schema": func(v value) {
 			found = true
-			r.setSchema(at, v, fillWrapper(v.Raw))
+			r.setSchema(at, v, conversation.FillWrapper(v.Raw))
 		},
 	})
 	if !found {
@@ -78,7 +79,7 @@ func (r *reading) setSchema(at, v value, schema []byte) {
 	if err := json.Compact(&b, schema); err != nil {
 		panic("openai: a sound text can't be compacted: " + err.Error())
 	}
-	r.setFormat(at, Format{JSONSchema: b.String()})
+	r.setFormat(at, conversation.Format{JSONSchema: b.String()})
 }
 
 // regex reads an RE2 expression that the whole output must match.
@@ -87,7 +88,7 @@ func (r *reading) regex(v value) {
 	if s == "" {
 		r.Fail(v, "invalid_value", "%s is empty, so the output would be empty", v)
 	}
-	r.setFormat(v, Format{Regexp: s})
+	r.setFormat(v, conversation.Format{Regexp: s})
 }
 
 // guidedJSON reads a schema, or a string that contains one.
@@ -115,19 +116,19 @@ func (r *reading) choice(v value) {
 		}
 		texts[i] = regexp.QuoteMeta(s)
 	}
-	r.setFormat(v, Format{Regexp: strings.Join(texts, "|")})
+	r.setFormat(v, conversation.Format{Regexp: strings.Join(texts, "|")})
 }
 
 // structured reads vLLM's newer form of the guided_… fields.
 func (r *reading) structured(v value) {
 	refuse := func(v value) {
-		r.Fail(v, Unsupported, "%s is not supported: give json, regex or choice", v)
+		r.Fail(v, conversation.Unsupported, "%s is not supported: give json, regex or choice", v)
 	}
 	r.Fields(v, "structured_outputs.", map[string]func(value){
 		"json": r.guidedJSON, "regex": r.regex, "choice": r.choice, "grammar": refuse, "structural_tag": refuse,
 		"json_object": func(v value) {
 			if r.Flag(v) {
-				r.setFormat(v, Format{JSON: true})
+				r.setFormat(v, conversation.Format{JSON: true})
 			}
 		},
 	})

@@ -6,6 +6,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -81,7 +82,7 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 			refusal = d.Text(f.Value)
 		case "audio", "function_call":
 			if !d.Lenient {
-				d.Fail(f, Unsupported, "%s is not supported: content and tool_calls are", f)
+				d.Fail(f, conversation.Unsupported, "%s is not supported: content and tool_calls are", f)
 			}
 		default:
 			d.Unknown("messages[].", f)

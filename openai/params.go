@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -98,7 +99,7 @@ func (r *reading) logitBias(v value) {
 	}
 	r.Sampling.Bias = nil // not the default's array, which all requests share
 	for _, t := range slices.Sorted(maps.Keys(byToken)) {
-		r.Sampling.Bias = append(r.Sampling.Bias, TokenBias{Token: t, Bias: byToken[t]})
+		r.Sampling.Bias = append(r.Sampling.Bias, conversation.TokenBias{Token: t, Bias: byToken[t]})
 	}
 }
 

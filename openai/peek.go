@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -173,11 +174,11 @@ func (p *Peeked) Reset() {
 }
 
 // PeekCompletion resets p and decodes the body of a request to /v1/completions into it. The
-// error, an *Error of status 400, means that no worker could read the body: it is not a JSON
+// error, an *conversation.Error of status 400, means that no worker could read the body: it is not a JSON
 // object, or ends early. p does not refer to body.
 func PeekCompletion(body []byte, p *Peeked) error {
 	q := p.begin()
-	q.Params, q.completion = &q.asCompletion.Params, &q.asCompletion
+	q.Params, q.Shown, q.completion = &q.asCompletion.Params, &q.asCompletion.Shown, &q.asCompletion
 	q.MaxTokens = defaultCompletionTokens
 	if err := p.read(body, "prompt", routedCompletion); err != nil {
 		return err
@@ -198,7 +199,7 @@ func PeekCompletion(body []byte, p *Peeked) error {
 func PeekChat(body []byte, p *Peeked) error {
 	q := p.begin()
 	c := &q.asChat
-	q.Params, q.chat = &c.Params, c
+	q.Params, q.Shown, q.chat = &c.Params, &c.Shown, c
 	q.turns, c.Options.AddGenerationPrompt = p.Messages, true
 	if err := p.read(body, "messages", routedChat); err != nil {
 		return err
@@ -207,7 +208,7 @@ func PeekChat(body []byte, p *Peeked) error {
 	if q.OfPrompt = true; len(c.Messages) == 0 {
 		q.Missing(param("messages"))
 	}
-	if q.checkFinal(); q.wanted.none {
+	if q.checkFinal(); q.wanted.None {
 		c.Options.Tools = nil
 	}
 	if q.newer > 0 {
@@ -218,9 +219,9 @@ func PeekChat(body []byte, p *Peeked) error {
 	return nil
 }
 
-// CutFinal is [Chat.CutFinal].
+// CutFinal is [conversation.Turn.CutFinal].
 func (p *Peeked) CutFinal(rendered string) (string, error) {
-	c := Chat{Messages: p.Messages, ContinueFinal: p.ContinueFinal}
+	c := conversation.Turn{Messages: p.Messages, ContinueFinal: p.ContinueFinal}
 	return c.CutFinal(rendered)
 }
 
@@ -242,7 +243,7 @@ func (p *Peeked) begin() *peeking {
 
 // read decodes the members of body with the setters in routed and more. long is the name of the
 // member with the prompt or the messages. If body is not a JSON object, read resets p and returns
-// an *Error.
+// an *conversation.Error.
 func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
 	s := scanner{B: body}
@@ -261,10 +262,10 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	p.Reset()
 	if jsonbody.Shallow(body) { // find the fault that a server would report
 		if _, fault := jsonbody.ParseObject(body); fault != nil {
-			return ofFault(fault)
+			return conversation.Invalid(fault.Param, fault.Code, "%s", fault.Message)
 		}
 	}
-	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.At)
+	return conversation.Invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.At)
 }
 
 // readLong reads the prompt or the messages at s, depending on name, and returns the scanner after
@@ -305,5 +306,5 @@ func (p *Peeked) end() {
 	clear(q.Kept)
 	clear(q.first)
 	q.turns = nil
-	q.asCompletion, q.asChat, q.Params = Completion{}, Chat{}, nil
+	q.asCompletion, q.asChat, q.Params, q.Shown = Completion{}, Chat{}, nil, nil
 }

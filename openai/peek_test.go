@@ -8,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/conversation"
 )
 
 // agrees reads body into p, which may have read other bodies before. If a strict decoder accepts
@@ -38,7 +40,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 		if !reflect.DeepEqual(p.Messages, c.Messages) || !reflect.DeepEqual(p.Options, c.Options) || p.ContinueFinal != c.ContinueFinal {
 			t.Fatalf("%s\ngives %+v %+v %v,\nwant  %+v %+v %v", body, p.Messages, p.Options, p.ContinueFinal, c.Messages, c.Options, c.ContinueFinal)
 		}
-	} else if err := PeekChat(body, p); err != nil && err.(*Error).Message == "" {
+	} else if err := PeekChat(body, p); err != nil && err.(*conversation.Error).Message == "" {
 		t.Fatalf("%s is refused without a word", body)
 	}
 	if string(body) != before {
@@ -47,7 +49,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	return accepted
 }
 
-func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
+func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked) {
 	t.Helper()
 	type params struct {
 		model, user, salt string
@@ -163,7 +165,7 @@ func TestPeekIsLenient(t *testing.T) {
 		p := Peeked{Most: 4}
 		got := ""
 		if err := PeekCompletion([]byte(tc.body), &p); err != nil {
-			got = err.(*Error).Code
+			got = err.(*conversation.Error).Code
 		} else {
 			got = fmt.Sprintf("%d %q", p.Prompts, p.Text)
 			if p.Tokens != nil {

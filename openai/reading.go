@@ -1,15 +1,15 @@
 package openai
 
 import (
-	"encoding/json"
-
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // reading is the state of decoding one request.
 type reading struct {
 	decoder
-	*Params
+	*conversation.Params
+	*Shown
 	completion *Completion // either completion or chat is set
 	chat       *Chat
 	routing    routing                            // of a proxy
@@ -19,8 +19,8 @@ type reading struct {
 	newer         int // max_completion_tokens, which takes precedence over max_tokens
 	newerNone     bool
 	streamOptions bool
-	toolList      []tool
-	wanted        toolChoice
+	toolList      []conversation.Tool
+	wanted        conversation.Choice
 	top           place // position of top_logprobs, if given
 }
 
@@ -31,33 +31,14 @@ type routing struct {
 	special, marks bool   // value of add_special_tokens; it is given
 }
 
-// tool describes a tool that the model may call.
-type tool struct {
-	Name       string          `json:"name"`
-	Parameters json.RawMessage `json:"parameters,omitempty"`
-}
-
-// toolChoice holds tool_choice and parallel_tool_calls.
-type toolChoice struct {
-	none, required bool
-	name           string // the one tool that must be called
-	from           place  // the field that requires it
-	parallel       *bool
-	form           string // Options.CallForm
-}
-
 // setter decodes one field into r.
 type setter func(r *reading, v value)
 
-// newReading sets p to the defaults of a request: one choice, and the sampling parameters of o, or
-// else OpenAI's. It returns a reading that decodes into p.
-func newReading(p *Params, o Options) *reading {
-	*p = Params{N: 1, From: From{Limit: "max_tokens", Prompt: "prompt"}}
-	p.Sampling.Temperature = 1
-	if o.Sampling != nil {
-		p.Sampling = *o.Sampling
-	}
-	return &reading{Params: p, decoder: *newDecoder(o.UnknownFields)}
+// newReading sets p to the parameters of a request without any, with the sampling defaults of o. It returns a reading that
+// decodes into p and shown.
+func newReading(p *conversation.Params, shown *Shown, o Options) *reading {
+	*p = conversation.NewParams(o.Sampling, "max_tokens", "prompt")
+	return &reading{Params: p, Shown: shown, decoder: *newDecoder(o.UnknownFields)}
 }
 
 // within reads the members of the object v with the setters in tables; the first table that has a
@@ -71,7 +52,7 @@ func (r *reading) within(under string, v value, tables ...map[string]setter) {
 		} else if no, ok := refused[string(f.Name)]; !ok || under != "" {
 			r.Unknown("", f)
 		} else if !no.asksNothing(f.Raw) {
-			r.Fail(f, Unsupported, "%s is not supported: %s", f, no.why)
+			r.Fail(f, conversation.Unsupported, "%s is not supported: %s", f, no.why)
 		}
 	}
 	r.Under = ""
@@ -137,7 +118,7 @@ func passed(*reading, value) {}
 func special(always bool, why string) setter {
 	return func(r *reading, v value) {
 		if r.Flag(v) != always {
-			r.Fail(v, Unsupported, "%s is not supported: %s", v, why)
+			r.Fail(v, conversation.Unsupported, "%s is not supported: %s", v, why)
 		}
 	}
 }
@@ -157,13 +138,13 @@ func (r *reading) finish() {
 	q := &r.Generation
 	switch {
 	case r.bestOf != 0 && r.bestOf != r.N:
-		r.Fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
+		r.Fail(param("best_of"), conversation.Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
 		r.Fail(param("min_tokens"), "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
 	case r.NoOutput && q.MinTokens > 0:
 		r.Fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but max_tokens is 0", q.MinTokens)
 	case r.Stream && r.PromptLogprobs:
-		r.Fail(param("prompt_logprobs"), Unsupported, "prompt_logprobs are not streamed: leave stream out")
+		r.Fail(param("prompt_logprobs"), conversation.Unsupported, "prompt_logprobs are not streamed: leave stream out")
 	}
 	if r.streamOptions && !r.Stream {
 		r.ContinuousUsage = false

@@ -1,10 +1,10 @@
 package openai
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
@@ -38,16 +38,16 @@ type Pin struct {
 	Duration         time.Duration
 }
 
-// DecodeTokenize decodes the body of a request to /tokenize. The error is an *Error.
+// DecodeTokenize decodes the body of a request to /tokenize. The error is an *conversation.Error.
 func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v := jsonbody.Parse(slices.Clone(body))
 	t := &Tokenize{}
 	t.Options.AddGenerationPrompt = true
 	// The fields of a conversation are read as in a chat.
-	c := &Chat{Options: t.Options}
-	r := &reading{Params: &c.Params, chat: c, decoder: *newDecoder(RefuseUnknown)}
+	c := &Chat{Turn: conversation.Turn{Options: t.Options}}
+	r := &reading{Params: &c.Params, Shown: &c.Shown, chat: c, decoder: *newDecoder(RefuseUnknown)}
 	prompt, special := false, false
 	read := map[string]func(value){
 		"model":              func(v value) { t.Model = r.Text(v) },
@@ -69,9 +69,9 @@ func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
 	return t, nil
 }
 
-// DecodeDetokenize decodes the body of a request to /detokenize. The error is an *Error.
+// DecodeDetokenize decodes the body of a request to /detokenize. The error is an *conversation.Error.
 func DecodeDetokenize(body []byte) (_ *Detokenize, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v, t, d := jsonbody.Parse(body), &Detokenize{}, newDecoder(RefuseUnknown)
 	d.Fields(v, "", map[string]func(value){
@@ -84,11 +84,11 @@ func DecodeDetokenize(body []byte) (_ *Detokenize, err error) {
 	return t, nil
 }
 
-// DecodePin decodes the body of a POST to /v1/cache/pin. The error is an *Error.
+// DecodePin decodes the body of a POST to /v1/cache/pin. The error is an *conversation.Error.
 func DecodePin(body []byte) (*Pin, error) {
 	p, err := DecodeUnpin(body)
 	if err == nil && p.Duration == 0 {
-		return nil, invalid("seconds", "missing_required_parameter", "seconds is missing")
+		return nil, conversation.Invalid("seconds", "missing_required_parameter", "seconds is missing")
 	}
 	return p, err
 }
@@ -96,7 +96,7 @@ func DecodePin(body []byte) (*Pin, error) {
 // DecodeUnpin decodes the body of a DELETE to /v1/cache/pin: as for POST, but seconds may be
 // absent.
 func DecodeUnpin(body []byte) (_ *Pin, err error) {
-	defer asError(&err)
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
 	v, p, d := jsonbody.Parse(body), &Pin{AddSpecialTokens: true}, newDecoder(RefuseUnknown)
 	given := 0
@@ -121,23 +121,5 @@ func DecodeUnpin(body []byte) (_ *Pin, err error) {
 	return p, nil
 }
 
-// Fits returns an *Error if a token is not in a vocabulary of that size.
-func (p *Params) Fits(vocab int) error {
-	biased := make([]kv.Token, len(p.Sampling.Bias))
-	for i, b := range p.Sampling.Bias {
-		biased[i] = b.Token
-	}
-	return cmp.Or(fit("stop_token_ids", p.StopTokens, vocab), fit("allowed_token_ids", p.AllowedTokens, vocab), fit("logit_bias", biased, vocab))
-}
-
-// Fits returns an *Error if a token is not in a vocabulary of that size.
-func (d *Detokenize) Fits(vocab int) error { return fit("tokens", d.Tokens, vocab) }
-
-func fit(param string, tokens []kv.Token, vocab int) error {
-	for _, t := range tokens {
-		if uint64(t) >= uint64(vocab) {
-			return invalid(param, "invalid_value", "%s has token %d, but the vocabulary has %d tokens", param, t, vocab)
-		}
-	}
-	return nil
-}
+// Fits returns an *conversation.Error if a token is not in a vocabulary of that size.
+func (d *Detokenize) Fits(vocab int) error { return conversation.Fit("tokens", d.Tokens, vocab) }

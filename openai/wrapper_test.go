@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
@@ -33,7 +34,7 @@ func TestFillWrapper(t *testing.T) {
 		if want == "" {
 			want = tc.schema
 		}
-		if got := string(fillWrapper([]byte(tc.schema))); got != want {
+		if got := string(conversation.FillWrapper([]byte(tc.schema))); got != want {
 			t.Errorf("%s gives %s, want %s", tc.schema, got, want)
 		}
 	}
