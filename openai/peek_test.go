@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/conversation"
 )
 
 // agrees reads body into p, which may have read other bodies before. If a strict decoder accepts
@@ -30,6 +31,19 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	} else {
 		PeekCompletion(body, p)
 	}
+	if e, err := DecodeEmbeddings(body, Options{}); err == nil {
+		accepted = true
+		if err := PeekEmbeddings(body, p); err != nil || p.Doubt != nil {
+			t.Fatalf("%s asks for embeddings, but: %v, %v", body, err, p.Doubt)
+		}
+		e.MaxTokens = 1 // as a proxy counts it
+		sameParams(t, body, &e.Params, p)
+		if p.Prompts != len(e.Inputs) || !reflect.DeepEqual(Prompt{p.Text, p.Tokens}, e.Inputs[0]) || p.Truncated {
+			t.Fatalf("%s has %d inputs, first %v: got %d, %q %v", body, len(e.Inputs), e.Inputs[0], p.Prompts, p.Text, p.Tokens)
+		}
+	} else {
+		PeekEmbeddings(body, p)
+	}
 	if c, err := DecodeChat(body, Options{}); err == nil {
 		accepted = true
 		if err := PeekChat(body, p); err != nil || p.Doubt != nil {
@@ -39,7 +53,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 		if !reflect.DeepEqual(p.Messages, c.Messages) || !reflect.DeepEqual(p.Options, c.Options) || p.ContinueFinal != c.ContinueFinal {
 			t.Fatalf("%s\ngives %+v %+v %v,\nwant  %+v %+v %v", body, p.Messages, p.Options, p.ContinueFinal, c.Messages, c.Options, c.ContinueFinal)
 		}
-	} else if err := PeekChat(body, p); err != nil && err.(*Error).Message == "" {
+	} else if err := PeekChat(body, p); err != nil && err.(*conversation.Error).Message == "" {
 		t.Fatalf("%s is refused without a word", body)
 	}
 	if string(body) != before {
@@ -48,7 +62,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	return accepted
 }
 
-func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
+func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked) {
 	t.Helper()
 	type params struct {
 		model, user, salt string
@@ -71,6 +85,7 @@ var peekBodies = []string{
 	`{"prompt":"x","coppice":{"cache_salt":null},"cache_salt":"a","cache_salt":"\u00e9\"\\"}`,
 	`{"prompt":[1,2,3],"prompt":"x"}`, `{"prompt":"x","prompt":[[4],[5,6]] , "max_tokens":null,"n":2.0}`,
 	` { "prompt" : [ 1 , 2,3 ,4294967295, 12345678 ,1234567, 1e3 , 5.0 ] } `, `{"prompt":[]}`, `{"prompt":[[]]}`, `{"prompt":[[],[1]]}`, `{"prompt":["",""]}`,
+	`{"input":"x","cache_salt":"a","coppice":{"cache_salt":"b","public_tokens":3}}`, `{"input":[[4],[5,6]],"input":["y","z"],"user":"u"}`,
 	`{"prompt":[0]}`, `{"prompt":[1,2]}`, "{\"prompt\":[\n1,\n2\n]}", `{"pr\u006fmpt":"\ud83d\ude00\ud83d\n\/\b\f\r\t"}`, "{\"prompt\":\"a\xffb\xc3\"}",
 	`{"prompt":"` + strings.Repeat(`\n"`[:2], 40) + `\\\"x"}`,
 	`{"messages":[{"role":"user","content":"Hi"}],"max_tokens":5,"max_completion_tokens":6,"stream":true,"user":"u","model":"m"}`,
@@ -164,7 +179,7 @@ func TestPeekIsLenient(t *testing.T) {
 		p := Peeked{Most: 4}
 		got := ""
 		if err := PeekCompletion([]byte(tc.body), &p); err != nil {
-			got = err.(*Error).Code
+			got = err.(*conversation.Error).Code
 		} else {
 			got = fmt.Sprintf("%d %q", p.Prompts, p.Text)
 			if p.Tokens != nil {
@@ -257,20 +272,6 @@ func FuzzPeek(f *testing.F) {
 	}
 	var p Peeked
 	f.Fuzz(func(t *testing.T, body []byte) { agrees(t, &p, body) })
-}
-
-// FuzzUnescape: strings are decoded as by encoding/json.
-func FuzzUnescape(f *testing.F) {
-	for _, s := range []string{`a\nb`, `\u00e9\ud83d\ude00`, `\ud83d\u0041`, "\xff\\\"", `\ud83dx`, `\/\\`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		got := appendUnescaped(nil, raw)
-		var want string
-		if json.Unmarshal([]byte(`"`+string(raw)+`"`), &want) == nil && string(got) != want {
-			t.Errorf("%q becomes %q, want %q", raw, got, want)
-		}
-	})
 }
 
 func TestPeekAllocates(t *testing.T) {

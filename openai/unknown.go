@@ -1,6 +1,10 @@
 package openai
 
-import "github.com/coppice-llm/coppice/internal/enum"
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/enum"
+)
 
 // UnknownFields selects the treatment of fields that are neither read, nor refused by name, nor
 // known to be harmless.
@@ -19,6 +23,13 @@ func (u UnknownFields) String() string { return unknownFields.Name(u) }
 
 // UnmarshalText decodes the result of String.
 func (u *UnknownFields) UnmarshalText(text []byte) error { return unknownFields.Read(u, text) }
+
+// Ignores reports whether the unknown field name is ignored: each one with IgnoreUnknown, and always those that are known to
+// have no influence on the output.
+func (u UnknownFields) Ignores(name string) bool {
+	_, found := slices.BinarySearch(harmless, name)
+	return found || u == IgnoreUnknown
+}
 
 // harmless are fields of other servers and of client libraries without influence on the output,
 // at any level. Their values are not checked; [Params.Ignored] names them.

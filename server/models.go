@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
 )
@@ -18,6 +20,9 @@ func (s *Server) model(name string) openai.Model {
 
 // models answers GET /v1/models: the model by its name and its aliases.
 func (c *call) models() error {
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModels(nil, c.s.messagesModels()))
+	}
 	all := []openai.Model{c.s.model(c.s.cfg.Model)}
 	for _, name := range c.s.cfg.Aliases {
 		all = append(all, c.s.model(name))
@@ -34,6 +39,9 @@ func (c *call) model() error {
 	if err := c.s.knows(id); err != nil {
 		return err
 	}
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModel(nil, c.s.messagesModel(id)))
+	}
 	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model(id)))
 }
 
@@ -41,7 +49,7 @@ func version(c *call) error {
 	return c.marshal(map[string]string{"version": c.s.cfg.Version})
 }
 
-var errNoTokenizerInfo = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no settings of its tokenizer to show")
+var errNoTokenizerInfo = conversation.NewError(http.StatusNotFound, "unknown_url", "this server has no settings of its tokenizer to show")
 
 func tokenizerInfo(c *call) error {
 	if c.s.cfg.TokenizerInfo == nil {
@@ -50,11 +58,7 @@ func tokenizerInfo(c *call) error {
 	return c.json(http.StatusOK, c.s.cfg.TokenizerInfo)
 }
 
-var (
-	// errNoEmbeddings is the answer of POST /v1/embeddings: a reason is more helpful than a 404.
-	errNoEmbeddings = openai.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
-	errNoTokenizer  = openai.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
-)
+var errNoTokenizer = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 
 // readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
 // model returns the name of the model in the decoded request. readText fails if the node has no
@@ -78,7 +82,7 @@ func (c *call) tokenize() error {
 	if err != nil {
 		return err
 	}
-	text := coppice.Text{Tenant: c.caller.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
+	text := coppice.Text{Tenant: c.caller.tenant, Namespace: conversation.Namespace(c.caller.tenant, ""), Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
 	if ask.Messages != nil {
 		if text.Text, text.Plain, err = c.render(ask.Messages, ask.Options); err != nil {
 			return err
@@ -127,7 +131,7 @@ func (c *call) detokenize() error {
 	return c.long(func(w *bufio.Writer) error { return answer.WriteText(w, c.s.cfg.Node.Tokenizer(), ask.Tokens) })
 }
 
-var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card, since it is not a worker of a fleet")
+var errNoCard = conversation.NewError(http.StatusNotFound, "unknown_url", "this server has no card, since it is not a worker of a fleet")
 
 // worker answers /v1/worker with the server's card.
 func (c *call) worker() error {
@@ -137,7 +141,7 @@ func (c *call) worker() error {
 	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
-var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not publish its tokenizer; coppice serve does with --publish")
+var errNoTokenizerBundle = conversation.NewError(http.StatusNotFound, "unknown_url", "this server does not publish its tokenizer; coppice serve does with --publish")
 
 // tokenizer answers with a tar of the model's tokenizer files, for routers.
 func (c *call) tokenizer() error {
