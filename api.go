@@ -154,6 +154,10 @@ type Tiers = actors.Tiers
 //		// Class groups requests with outputs of similar length: from the ended requests of a class,
 //		// the scheduler predicts the memory that the next ones need. Default: Tenant.
 //		Class string
+//		// Session names the session that the request is a turn of, within its Namespace and Tenant: an agent's or
+//		// a user's row of requests of which each usually continues the one before. At most 256 bytes. It changes
+//		// no token, only what stays cached. Default: none.
+//		Session string
 //		// Priority: higher runs first under the policy scheduler.Priority and is preempted last
 //		// under all; with Scheduler.Eviction radixcache.Priority its prefix stays cached longer.
 //		// Default: 0.
@@ -249,6 +253,7 @@ type Piece = actors.Piece
 //		// are part of OutputTokens.
 //		Drafts      scheduler.DraftCounts
 //		StopString  string // the stop string that ended the output, or ""
+//		StopToken   bool   // the last of Tokens is a stop token, and not part of the text
 //		Preemptions int
 //		LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
 //		Queued      time.Duration // time in the scheduler's queue

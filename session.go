@@ -72,7 +72,8 @@ type Session struct {
 	lead    []chat.Message // the system messages at the beginning
 	stopped bool           // the last token of past is a stop token
 	calls   int            // of tools so far, for their ids
-	ran     bool           // a turn has ended
+	ran     bool           // a turn was tried
+	pinned  bool           // see SessionOptions.Pin; belongs to the running turn
 }
 
 // sessionShared is what a session and its forks have in common.
@@ -136,7 +137,8 @@ func (s *Session) ref() SessionRef {
 	return SessionRef{Namespace: own.Namespace, Tenant: own.Tenant, Name: s.name}
 }
 
-// Name returns the session's name. A fork has the name of its parent with a number: "agent/1".
+// Name returns the session's name. A fork has the name of its parent with a number: "agent/1";
+// where that would be too long, a random one.
 func (s *Session) Name() string { return s.name }
 
 // Request returns SessionOptions.Chat.Request, for turns that differ from it in a field.
@@ -216,8 +218,12 @@ func (s *Session) Fork() (*Session, error) {
 		return nil, ErrSessionReleased
 	}
 	s.forks++
+	name := s.name + "/" + strconv.Itoa(s.forks)
+	if len(name) > scheduler.MaxSessionName { // a fork of a fork of a fork…
+		name = rand.Text()
+	}
 	return &Session{
-		node: s.node, shared: s.shared, name: s.name + "/" + strconv.Itoa(s.forks),
+		node: s.node, shared: s.shared, name: name,
 		past: s.past, pending: slices.Clip(s.pending), lead: s.lead, stopped: s.stopped, calls: s.calls,
 	}, nil
 }

@@ -218,7 +218,7 @@ func (t *turnOf) end(e *Ending) {
 	if s.state == released {
 		return
 	}
-	s.state = idle
+	s.state, s.ran = idle, true
 	if kept {
 		s.past, s.pending, s.lead, s.stopped = t.base.add(e.Tokens[t.base.Len():]), nil, t.lead, e.StopToken
 	}
@@ -226,9 +226,10 @@ func (t *turnOf) end(e *Ending) {
 
 // pin pins what the first turn left, if that is wanted and possible. The pin moves on with the turns after it.
 func (t *turnOf) pin(ctx context.Context) {
-	if t.s.shared.opts.Pin && !t.ran {
-		_, err := t.s.node.PinSession(ctx, t.s.ref(), 0)
-		t.ran = err == nil
+	s := t.s
+	if s.shared.opts.Pin && !s.pinned {
+		_, err := s.node.PinSession(ctx, s.ref(), 0)
+		s.pinned = err == nil
 	}
 }
 

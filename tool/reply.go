@@ -1,44 +1,30 @@
 package tool
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 
-	"github.com/coppice-llm/coppice/grammar/toolcall"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
-
-// MaxCalls is the most calls in an output that Format admits. A model that writes more repeats itself.
-const MaxCalls = 8
 
 // Format returns the Format.Calls of a coppice.Request that holds the calls of an output to the form and
 // to the schemas of the tools, from the moment that a call begins. opened says that the prompt ends with
 // the opening tag of the model's reasoning, in which calls do not count.
 func (c *Calling) Format(tools []Tool, opened bool) string {
-	type named struct {
-		Name       string          `json:"name"`
-		Parameters json.RawMessage `json:"parameters"`
-	}
-	format := struct {
-		Auto   bool    `json:"auto"`
-		Opened bool    `json:"opened,omitempty"`
-		Form   string  `json:"form,omitempty"`
-		Tools  []named `json:"tools"`
-		Most   int     `json:"most"`
-	}{Auto: true, Opened: opened, Most: MaxCalls}
-	if c.Form != toolcall.Hermes {
-		format.Form = c.Form.Name
-	}
+	var t conversation.Turn
+	offered := make([]conversation.Tool, len(tools))
 	for i := range tools {
-		format.Tools = append(format.Tools, named{tools[i].Name, tools[i].Parameters})
+		offered[i] = conversation.Tool{Name: tools[i].Name, Parameters: tools[i].Parameters}
 	}
-	text, err := json.Marshal(format)
-	if err != nil {
-		panic("tool: a schema that Validate took can't be written: " + err.Error())
+	if err := t.Offer(offered, conversation.Choice{Form: c.Form.Name}); err != nil {
+		panic("tool: tools without a choice are refused: " + err.Error())
 	}
-	return string(text)
+	if opened {
+		t.Format.Open()
+	}
+	return t.Format.Calls
 }
 
 // Reply is what an output says.
