@@ -73,6 +73,7 @@ type Session struct {
 	stopped bool           // the last token of past is a stop token
 	calls   int            // of tools so far, for their ids
 	ran     bool           // a turn was tried
+	noted   bool           // Park has kept its name
 	pinned  bool           // see SessionOptions.Pin; belongs to the running turn
 }
 
@@ -89,7 +90,6 @@ type sessionState uint8
 const (
 	idle sessionState = iota
 	busy
-	parked
 	released
 )
 
@@ -229,7 +229,7 @@ func (s *Session) Fork() (*Session, error) {
 }
 
 // Release ends the session: it aborts a running turn with ErrSessionReleased, and says that the session takes no
-// further turn, as Node.ReleaseSession does. Forks live on. A second call does nothing.
+// further turn, as Node.ReleaseSession does. It removes the name that Park has kept. Forks live on. A second call does nothing.
 func (s *Session) Release() {
 	s.mu.Lock()
 	if s.state == released {
@@ -237,11 +237,14 @@ func (s *Session) Release() {
 		return
 	}
 	s.state = released
-	stop, ran := s.stop, s.ran
+	stop, ran, noted := s.stop, s.ran, s.noted
 	s.past, s.pending, s.lead = nil, nil, nil
 	s.mu.Unlock()
 	if stop != nil {
 		stop(ErrSessionReleased)
+	}
+	if noted {
+		_ = s.node.names.drop(s.node.sys.Notes(), s.ref()) // a name that can't be removed can be resumed
 	}
 	if ran { // else the node knows nothing of it
 		_ = s.node.ReleaseSession(context.Background(), s.ref()) // fails where the node forgot it, or has ended
