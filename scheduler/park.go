@@ -136,7 +136,13 @@ func (t *tiers) advance(now time.Duration, p *park) (over bool, err error) {
 			}
 			continue
 		case tiering.Unsaved:
-			return i == p.saved, nil // else its parents may still come
+			if i == p.saved {
+				return true, t.complete(now, p, p.saved)
+			}
+		case tiering.Orphaned:
+			if i == p.saved {
+				return true, fmt.Errorf("%w: tier %s has room for a part of it", ErrParkFailed, p.to)
+			}
 		case tiering.Coming:
 			continue
 		case tiering.Begun:
@@ -148,18 +154,22 @@ func (t *tiers) advance(now time.Duration, p *park) (over bool, err error) {
 		break // no room yet
 	}
 	if p.saved == len(p.extents) {
-		for i := range p.extents { // a small tier may have dropped the first ones for the last ones
-			if t.book.Save(now, p.extents[i].Key, p.to) != tiering.Saved {
-				p.saved = i
-				return true, fmt.Errorf("%w: tier %s has room for %d of %d extents", ErrParkFailed, p.to, i, len(p.extents))
-			}
-		}
-		return true, nil
+		return true, t.complete(now, p, p.saved)
 	}
 	if now >= p.until {
 		return true, fmt.Errorf("%w: tier %s has had no room for %v", ErrParkFailed, p.to, parkPatience)
 	}
 	return false, nil
+}
+
+// complete returns nil if the tier still has the first n extents of p: a small one may have dropped some of them to make room for others.
+func (t *tiers) complete(now time.Duration, p *park, n int) error {
+	for p.saved = 0; p.saved < n; p.saved++ {
+		if t.book.Save(now, p.extents[p.saved].Key, p.to) != tiering.Saved {
+			return fmt.Errorf("%w: tier %s has room for %d of %d extents", ErrParkFailed, p.to, p.saved, n)
+		}
+	}
+	return nil
 }
 
 // endPark ends a park. If it succeeded, the prefix leaves the device.

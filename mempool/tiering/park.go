@@ -16,7 +16,8 @@ const (
 	Begun                 // a write of it is queued now
 	Coming                // a write of it was queued before, and has not ended
 	NoRoom                // not now: the tier, the queue or a quota is full; ask again after the next move
-	Unsaved               // never: no faster tier has it, the tier does not take it, or its parent is missing
+	Unsaved               // never: no faster tier has it, or the tier does not take it
+	Orphaned              // its parent is not in the tier, nor on its way there
 )
 
 // Safest returns the fastest tier that outlives the process, or host memory if there is none; false without tiers.
@@ -43,7 +44,7 @@ func (b *Book) Save(now time.Duration, k mempool.Key, to kv.Tier) Saving {
 		return NoRoom
 	}
 	if p := n.Parent; !p.IsZero() && !b.on(to, p) && t.writing[p] == nil {
-		return Unsaved
+		return Orphaned
 	}
 	from := b.fastest(k, kv.TierDevice, to)
 	if from == to {
