@@ -34,6 +34,8 @@ type SessionOptions struct {
 	Chat ChatOptions
 	// Tools are what Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
 	Tools []tool.Tool
+	// MustCall makes the first turn of each Run call a tool. Default: the model decides.
+	MustCall bool
 	// MaxTurns bounds the turns of one Run. Default: 32.
 	MaxTurns int
 	// Budget bounds the tokens that the session and all its forks add, input and output together, whether they are

@@ -319,4 +319,3 @@ func TestSessionAgents(t *testing.T) {
 		t.Errorf("%d prompt tokens were computed, %d at best", computed, ideal)
 	}
 }
-

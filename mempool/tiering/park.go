@@ -12,12 +12,12 @@ type Saving uint8
 
 // The answers.
 const (
-	Saved   Saving = iota // the tier has the extent, or one that contains it
-	Begun                 // a write of it is queued now
-	Coming                // a write of it was queued before, and has not ended
-	NoRoom                // not now: the tier, the queue or a quota is full; ask again after the next move
-	Unsaved               // never: no faster tier has it, or the tier does not take it
-	Orphaned              // its parent is not in the tier, nor on its way there
+	Saved    Saving = iota // the tier has the extent, or one that contains it
+	Begun                  // a write of it is queued now
+	Coming                 // a write of it was queued before, and has not ended
+	NoRoom                 // not now: the tier, the queue or a quota is full; ask again after the next move
+	Unsaved                // never: no faster tier has it, or the tier does not take it
+	Orphaned               // its parent is not in the tier, nor on its way there
 )
 
 // Safest returns the fastest tier that outlives the process, or host memory if there is none; false without tiers.
