@@ -136,7 +136,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 
 // knows returns an error if a request asks for a model that is not served here.
 func (s *Server) knows(model string) error {
-	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
+	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) || slices.Contains(s.cfg.Aliases, AnyName) {
 		return nil
 	}
 	return conversation.ModelNotFound(model)
@@ -245,7 +245,7 @@ func (c *call) encode(reqs []coppice.Request) error {
 		if err := c.charge(tokenBytes * min(len(req.Prompt), node.Info().MaxPositions)); err != nil {
 			return err
 		}
-		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
+		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Namespace: req.Namespace, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
 		if err != nil {
 			return err
 		}
