@@ -84,8 +84,10 @@ func readPrompts(r io.Reader, asJSON bool, outputTokens int) (*Prompts, error) {
 	return p, err
 }
 
-func (p *Prompts) Sessions() int  { return len(p.turns) }
-func (p *Prompts) Turns() int     { return 1 }
+func (p *Prompts) Sessions() int { return len(p.turns) }
+
+func (p *Prompts) Requests() (fewest, most int) { return 1, 1 }
+
 func (p *Prompts) String() string { return fmt.Sprintf("prompts: %d of %s", len(p.turns), p.name) }
 
 func (p *Prompts) Session(i int) Session { return Session{Turns: p.turns[i : i+1]} }
@@ -179,7 +181,8 @@ func (e *traceEntry) validate() error {
 }
 
 func (t *Trace) Sessions() int { return len(t.entries) }
-func (t *Trace) Turns() int    { return 1 }
+
+func (t *Trace) Requests() (fewest, most int) { return 1, 1 }
 
 func (t *Trace) String() string {
 	return fmt.Sprintf("trace: %d requests, speedup %g, scale 1/%d, of %v", len(t.entries), t.cfg.Speedup, t.cfg.Scale, t.cfg.Vocabulary)
