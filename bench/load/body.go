@@ -55,14 +55,15 @@ type dialogue struct {
 	tokens   []kv.Token
 	text     []byte
 	messages []json.RawMessage
-	length   int // sum of the segments' Len
+	length   int  // sum of the segments' Len
+	mark     mark // of the prompt that was sent last, with its answer if that is in the dialogue
 }
 
 // fork returns a copy of the dialogue that goes on under another name. Both may be extended: they
 // share what they had in common.
 func (d *dialogue) fork(session string) *dialogue {
 	return &dialogue{
-		session: session, tools: d.tools, length: d.length,
+		session: session, tools: d.tools, length: d.length, mark: d.mark,
 		tokens: slices.Clip(d.tokens), text: slices.Clip(d.text), messages: slices.Clip(d.messages),
 	}
 }
@@ -109,13 +110,20 @@ func (d *dialogue) add(role string, s *Segment) {
 // take appends the message of a turn, or begins again with it.
 func (d *dialogue) take(t *Turn) {
 	if t.Whole {
-		*d = dialogue{session: d.session, tools: d.tools}
+		next := dialogue{session: d.session, tools: d.tools}
+		if m := t.User.Messages; len(d.messages) > 0 && len(d.messages) <= len(m) && slices.EqualFunc(d.messages, m[:len(d.messages)], same) {
+			next.mark = d.mark
+		}
+		*d = next
 	}
 	if t.Tools != nil {
 		d.tools = t.Tools
 	}
 	d.add("user", &t.User)
 }
+
+// same reports whether two messages are the same bytes.
+func same(a, b json.RawMessage) bool { return string(a) == string(b) }
 
 // message returns the JSON of a message.
 func message(role, content string) json.RawMessage {

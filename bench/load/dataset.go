@@ -51,6 +51,17 @@ func (s *Session) requests(first int) int {
 	return n
 }
 
+// continues reports whether a prompt has the answer to turn n: that of the next turn, or of a
+// sub-agent.
+func (s *Session) continues(n int) bool {
+	for _, a := range s.Turns[n].Agents {
+		if len(a.Turns) > 0 && !a.Turns[0].Whole {
+			return true
+		}
+	}
+	return n+1 < len(s.Turns) && !s.Turns[n+1].Whole
+}
+
 // Turn is a message of the user, which follows all earlier messages and answers.
 type Turn struct {
 	Think        time.Duration // pause between the answer before and this turn; 0 in the first turn of a data set's session

@@ -79,16 +79,28 @@ func common(a, b []byte) int {
 	return n
 }
 
-// share is how much of a prompt was seen before: known of all bytes of its key.
-type share struct{ known, of int }
+// mark says that the first bytes of a key are this many tokens, by the server's count.
+type mark struct{ bytes, tokens int }
 
-// tokens returns the share in tokens of a prompt of n tokens, by the server's count. The last token
-// of a prompt is always computed, as its logits choose the first token of the answer.
+// share is how much of a prompt was seen before: known of all bytes of its key.
+type share struct {
+	known, of int
+	from      mark // of the session's request before, if the prompt continues it
+}
+
+// tokens returns the share in tokens of a prompt of n tokens, by the server's count: in proportion
+// to the bytes, from the mark on if that was seen. The last token of a prompt is always computed, as
+// its logits choose the first token of the answer.
 func (s share) tokens(n int) int {
+	from := s.from
+	if from.bytes > s.known || from.tokens > n || from.bytes >= s.of {
+		from = mark{}
+	}
 	if s.of == 0 || n == 0 {
 		return 0
 	}
-	return min(int(int64(s.known)*int64(n)/int64(s.of)), n-1)
+	more := int64(s.known-from.bytes) * int64(n-from.tokens) / int64(s.of-from.bytes)
+	return min(from.tokens+int(more), n-1)
 }
 
 // ideal computes what a cache without a limit would have found. It is safe for concurrent use.
@@ -109,15 +121,24 @@ func (i *ideal) meet(d *dialogue) (known share, ok bool) {
 	if i.endpoint != Chat && len(d.tokens) > 0 {
 		n -= n % tokenBytes
 	}
-	return share{n, len(i.key)}, ok
+	return share{n, len(i.key), d.mark}, ok
 }
 
-// answered stores the answer to a prompt. The last token of an answer is never computed, as no
-// token comes after it.
+// sent marks the prompt of d with the server's count of its tokens.
+func (i *ideal) sent(d *dialogue, got *sample) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.key = d.key(i.key[:0], i.endpoint)
+	d.mark = mark{len(i.key), got.prompt}
+}
+
+// answered stores the answer to a prompt, and marks it. The last token of an answer is never
+// computed, as no token comes after it.
 func (i *ideal) answered(d *dialogue, got *sample) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.key = d.key(i.key[:0], i.endpoint)
+	d.mark = mark{len(i.key), got.prompt} // where the next prompt parts, as text has a line feed before the answer
 	switch {
 	case i.endpoint == Chat:
 		i.key = append(i.key, message("assistant", string(got.text))...)
@@ -127,6 +148,9 @@ func (i *ideal) answered(d *dialogue, got *sample) {
 		i.key = kv.AppendTokens(i.key, got.tokens[:len(got.tokens)-1])
 	}
 	i.seen.add(i.key)
+	if i.endpoint == Chat || len(d.tokens) > 0 {
+		d.mark = mark{len(i.key), got.prompt + max(0, got.output-1)}
+	}
 }
 
 // reached sums up the ideal and what the server reached, over the completed requests.

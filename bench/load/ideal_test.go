@@ -3,6 +3,7 @@ package load
 import (
 	"math/rand/v2"
 	"testing"
+	"testing/synctest"
 )
 
 // TestSeen compares the trie with a search through all keys.
@@ -50,9 +51,35 @@ func TestShares(t *testing.T) {
 		s    share
 		n    int
 		want int
-	}{{share{0, 40}, 10, 0}, {share{20, 40}, 10, 5}, {share{40, 40}, 10, 9}, {share{0, 0}, 10, 0}, {share{4, 4}, 0, 0}} {
+	}{
+		{share{0, 40, mark{}}, 10, 0}, {share{20, 40, mark{}}, 10, 5}, {share{40, 40, mark{}}, 10, 9}, {share{0, 0, mark{}}, 10, 0}, {share{4, 4, mark{}}, 0, 0},
+		{share{20, 40, mark{20, 8}}, 10, 8}, {share{30, 40, mark{20, 8}}, 10, 9}, {share{19, 40, mark{20, 8}}, 10, 4}, {share{20, 40, mark{20, 8}}, 7, 3}, {share{40, 40, mark{40, 8}}, 10, 9},
+	} {
 		if got := tc.s.tokens(tc.n); got != tc.want {
 			t.Errorf("%+v of %d tokens: %d, want %d", tc.s, tc.n, got, tc.want)
 		}
+	}
+}
+
+// TestIdealOfText: for text, the ideal counts from the tokens of the request before, which the
+// server has counted, whatever the lengths of its words.
+func TestIdealOfText(t *testing.T) {
+	for name, cfg := range map[string]ClientConfig{"chat": {Endpoint: Chat}, "text": {}} {
+		synctest.Test(t, func(t *testing.T) {
+			prompts := []int{100, 150, 900}
+			f := &fake{answer: func(w *writer, n int, q query) {
+				w.event(`{"choices":[{"text":"Yes.","delta":{"content":"Yes."}}]}`)
+				w.end(prompts[n], 3, `,"prompt_tokens_details":{"cached_tokens":90}`)
+			}}
+			d := &MultiTurn{TurnCount: 3, SystemTokens: 6, InputTokens: 5, OutputTokens: 3, Seed: 2}
+			r, err := Run(t.Context(), dialFake(t, f, cfg), d, Config{Concurrency: 1, Requests: 3}, nil)
+			ideal := 0 + (100 + 2) + (150 + 2)
+			if name == "text" { // the next prompt has a line feed before the answer, so only the prompt is found again
+				ideal = 0 + 100 + 150
+			}
+			if err != nil || r.IdealTokens != ideal || r.NewTokens != 1150-ideal || r.RecomputedTokens != ideal-180 {
+				t.Errorf("%s: %v, ideal %d, want %d; %d recomputed", name, err, r.IdealTokens, ideal, r.RecomputedTokens)
+			}
+		})
 	}
 }

@@ -24,7 +24,8 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 	r := &runner{client: c, dataset: d, cfg: cfg, progress: progress, options: c.cfg.Options, record: newRecord()}
 	r.ideal = ideal{endpoint: c.cfg.Endpoint, seen: seen{limit: maxSeen}}
 	_, most := d.Requests()
-	r.options.tokenIDs = most > 1 && c.cfg.Endpoint == Completions
+	_, recorded := d.(*agentTrace) // its prompts are known beforehand
+	r.options.tokenIDs = most > 1 && !recorded && c.cfg.Endpoint == Completions
 	if cfg.MaxConcurrency > 0 {
 		r.slots = make(chan struct{}, cfg.MaxConcurrency)
 	}
@@ -159,7 +160,7 @@ func (r *runner) converse(ctx context.Context, s *Session, d *dialogue, due time
 			return
 		}
 		d.take(t)
-		more := n+1 < len(s.Turns) || len(t.Agents) > 0
+		more := s.continues(n)
 		known, ok := r.ideal.meet(d)
 		r.exchange(ctx, sc, d, t.OutputTokens, more)
 		r.leave()
@@ -181,8 +182,10 @@ func (r *runner) converse(ctx context.Context, s *Session, d *dialogue, due time
 		if more {
 			r.ideal.answered(d, got)
 			d.add("assistant", answer(d, got))
-			r.agents(ctx, t.Agents, d)
+		} else {
+			r.ideal.sent(d, got)
 		}
+		r.agents(ctx, t.Agents, d)
 	}
 }
 

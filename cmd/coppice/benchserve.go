@@ -23,26 +23,28 @@ type benchServeCmd struct {
 	Model    string        `help:"Name of the model. Default: the first of /v1/models."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key, sent as a bearer token."`
 
-	Dataset         string         `group:"Data set:" enum:"random,shared-prefix,multi-turn,agents,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, agents, trace or file."`
-	File            string         `group:"Data set:" placeholder:"PATH" help:"For trace: a Mooncake trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
-	InputTokens     int            `group:"Data set:" placeholder:"N" min:"1" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn. For agents: longest prompt before --scale, by default 140000."`
-	OutputTokens    int            `group:"Data set:" placeholder:"N" min:"1" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn. For agents: median before --scale, by default 150."`
-	RangeRatio      float64        `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
-	Groups          int            `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
-	PromptsPerGroup int            `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
-	PrefixTokens    int            `group:"Data set:" default:"2048" help:"For shared-prefix: tokens that a group shares."`
-	SuffixTokens    int            `group:"Data set:" default:"128" help:"For shared-prefix: tokens of each request after the prefix."`
-	Ordered         bool           `group:"Data set:" help:"For shared-prefix: send group after group. Default: shuffled."`
-	Turns           int            `group:"Data set:" placeholder:"N" min:"1" help:"For multi-turn: requests per conversation, by default 4. For agents: median per session, by default 40. Each contains the server's earlier answers."`
-	SystemTokens    int            `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
-	Think           *time.Duration `group:"Data set:" placeholder:"D" help:"For multi-turn and agents: mean pause between an answer and the next turn. Default: 0s for multi-turn, 1s for agents."`
-	Speedup         float64        `group:"Data set:" default:"1" above:"0" max:"inf" help:"For trace: play it faster by this factor."`
-	Scale           int            `group:"Data set:" placeholder:"N" min:"1" help:"For agents and trace: divide lengths by this number, for small models; for trace a power of two. Default: 128 for agents, so that prompts fit into a context of 2,048 tokens, and 1 for trace."`
-	SessionNames    bool           `group:"Data set:" negatable:"" default:"true" help:"For agents: name the session of each request, by the header x-session-id and the field prompt_cache_key. Use --no-session-names for servers that refuse the field."`
-	PromptForm      string         `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
-	Vocab           int            `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
+	Dataset         string           `group:"Data set:" enum:"random,shared-prefix,multi-turn,agents,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, agents, trace or file."`
+	File            string           `group:"Data set:" placeholder:"PATH" help:"For trace: a recorded trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
+	TraceFormat     load.TraceFormat `group:"Data set:" default:"auto" help:"For trace: mooncake (requests with times), agentx (sessions of agents, as blocks), messages (requests with their messages), or auto, by the first line."`
+	InputTokens     int              `group:"Data set:" placeholder:"N" min:"1" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn. For agents: longest prompt before --scale, by default 140000. For a trace of agentx: longest prompt before --scale; longer ones are left out."`
+	OutputTokens    int              `group:"Data set:" placeholder:"N" min:"1" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn. For agents: median before --scale, by default 150."`
+	RangeRatio      float64          `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
+	Groups          int              `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
+	PromptsPerGroup int              `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
+	PrefixTokens    int              `group:"Data set:" default:"2048" help:"For shared-prefix: tokens that a group shares."`
+	SuffixTokens    int              `group:"Data set:" default:"128" help:"For shared-prefix: tokens of each request after the prefix."`
+	Ordered         bool             `group:"Data set:" help:"For shared-prefix: send group after group. Default: shuffled."`
+	Turns           int              `group:"Data set:" placeholder:"N" min:"1" help:"For multi-turn: requests per conversation, by default 4. For agents: median per session, by default 40. Each contains the server's earlier answers."`
+	SystemTokens    int              `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
+	Think           *time.Duration   `group:"Data set:" placeholder:"D" help:"For multi-turn and agents: mean pause between an answer and the next turn. Default: 0s for multi-turn, 1s for agents."`
+	MaxThink        time.Duration    `group:"Data set:" default:"60s" min:"0s" help:"For traces of agentx and messages: longest pause within a session, after --speedup. 0s: as recorded."`
+	Speedup         float64          `group:"Data set:" default:"1" above:"0" max:"inf" help:"For trace: play it faster by this factor."`
+	Scale           int              `group:"Data set:" placeholder:"N" min:"1" help:"For agents and trace: divide lengths by this number, for small models; for trace a power of two. Default: 128 for agents, so that prompts fit into a context of 2,048 tokens, and 1 for trace."`
+	SessionNames    bool             `group:"Data set:" negatable:"" default:"true" help:"For agents, and for traces of agentx and messages: name the session of each request, by the header x-session-id and the field prompt_cache_key. Use --no-session-names for servers that refuse the field."`
+	PromptForm      string           `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
+	Vocab           int              `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
 
-	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions, without their sub-agents. Default: 8 without --rate and without a trace."`
+	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions, without their sub-agents. Default: 8 without --rate and without a trace of mooncake."`
 	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
 	Burstiness     float64       `group:"Load:" default:"1" above:"0" max:"inf" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
 	Ramp           load.Ramp     `group:"Load:" default:"none" help:"With --rate: growth from --ramp-from to --rate: none, linear or exponential."`
@@ -79,6 +81,8 @@ func (c *benchServeCmd) Run(ctx context.Context) error {
 func (c *benchServeCmd) lengths() {
 	input, output, turns, scale, think := 1024, 128, 4, 1, time.Duration(0)
 	switch c.Dataset {
+	case "trace":
+		input = 0 // no limit
 	case "multi-turn":
 		input, output = 128, 64
 	case "agents":
@@ -126,7 +130,9 @@ func (c *benchServeCmd) run(ctx context.Context) error {
 	total := cfg.Requests
 	if total == 0 && cfg.Duration == 0 {
 		_, most := data.Requests()
-		total = data.Sessions() * most
+		if total = data.Sessions() * most; c.Dataset == "trace" {
+			total = data.(load.Recording).Total()
+		}
 	}
 	if total == 0 {
 		total = -1 // unknown: shows a count instead of a bar
@@ -151,6 +157,16 @@ func (c *benchServeCmd) config() (load.Config, error) {
 		return cfg, fmt.Errorf("--dataset %s needs a --file", c.Dataset)
 	case !file && c.File != "":
 		return cfg, fmt.Errorf("--file is for --dataset trace or file; --dataset %s makes its prompts", c.Dataset)
+	case c.Dataset == "trace" && c.TraceFormat == load.AnyFormat:
+		format, err := load.FormatOf(c.File)
+		if err != nil {
+			return cfg, err
+		}
+		c.TraceFormat = format
+	}
+	switch {
+	case c.Dataset == "trace" && c.TraceFormat == load.Messages && c.Endpoint != load.Chat:
+		return cfg, errors.New("a trace of messages needs --endpoint chat")
 	case c.Rate != "" && c.Concurrency != 0:
 		return cfg, errors.New("--rate (open loop) and --concurrency (closed loop) exclude each other: give one, or --rate with --max-concurrency")
 	case c.Rate == "" && c.Ramp != load.NoRamp:
@@ -164,7 +180,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 			return cfg, errors.New("--rate inf needs --requests, the number of requests to send at once")
 		}
 		cfg.Arrivals = &load.Arrivals{Rate: rate, Burstiness: c.Burstiness, Ramp: c.Ramp, From: c.RampFrom, Seed: c.Seed}
-	case c.Dataset == "trace" && c.Concurrency == 0:
+	case c.Dataset == "trace" && c.TraceFormat.Timed() && c.Concurrency == 0:
 		cfg.Timed = true
 	case c.Concurrency == 0:
 		cfg.Concurrency = 8
@@ -230,7 +246,9 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 		}
 		return d, d.Validate()
 	case "trace":
-		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
+		return load.OpenTrace(c.File, c.TraceFormat, load.TraceConfig{
+			Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed, MaxThink: c.MaxThink, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
+		})
 	case "file":
 		return load.OpenPrompts(c.File, c.OutputTokens)
 	}

@@ -92,6 +92,8 @@ func TestBenchServe(t *testing.T) {
 		"shared prefix": {[]string{"--dataset", "shared-prefix", "--groups", "2", "--prompts-per-group", "5", "--prefix-tokens", "30", "--suffix-tokens", "4"}, 10, 12, 340},
 		"multi turn":    {[]string{"--dataset", "multi-turn", "--turns", "3", "--system-tokens", "0", "--input-tokens", "10", "--requests", "6", "--concurrency", "1"}, 6, 8, 2 * (10 + 23 + 36)},
 		"trace":         {[]string{"--dataset", "trace", "--file", trace, "--scale", "16"}, 2, 4, 38 + 32},
+		"agent trace":   {[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/agentx.jsonl", "--input-tokens", "1000", "--scale", "8", "--speedup", "inf"}, 7, 9, 25 + 38 + 16 + 24 + 17 + 50 + 16},
+		"messages":      {[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/messages.jsonl", "--endpoint", "chat", "--warmup", "0", "--max-think", "1ms"}, 5, 5, 0},
 		"file":          {[]string{"--dataset", "file", "--file", prompts, "--endpoint", "chat", "--warmup", "0"}, 3, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -213,6 +215,9 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "file"}, []string{"--dataset file needs a --file"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--input-tokens", "0"}, []string{"--input-tokens is 0, want at least 1"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "trace", "--file", "gone.jsonl"}, []string{"gone.jsonl"}},
+		{[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/messages.jsonl"}, []string{"a trace of messages needs --endpoint chat"}},
+		{[]string{"--dataset", "trace", "--file", "benchserve_test.go"}, []string{"line 1: want a JSON object"}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "trace", "--file", "../../bench/load/testdata/agentx.jsonl", "--scale", "128"}, []string{"line 1: block_size is 64", "128"}},
 		{[]string{"--vocab", "3"}, []string{"--vocab is 3, want 4 to"}},
 		{[]string{"--rate", "3", "--concurrency", "3"}, []string{"--max-concurrency"}},
 		{[]string{"--rate", "0"}, []string{`--rate is "0"`}},
