@@ -183,10 +183,14 @@ func TestBordersOfSteps(t *testing.T) {
 		}
 	}
 	f := readFamilies(t)
+	for _, prepend := range []string{"first", "always", "never"} {
+		parts = append(parts, map[string]string{"pre_tokenizer": fmt.Sprintf(`{"type":"Sequence","pretokenizers":[
+			{"type":"Metaspace","replacement":"▁","prepend_scheme":%q,"split":false},{"type":"Digits","individual_digits":true}]}`, prepend)})
+	}
 	parts = append(parts, map[string]string{"without": "lstrip"}, map[string]string{"without": "rstrip"})
 	for i, part := range parts {
 		of := f.find(t, "llama3")
-		if part["without"] != "" {
+		if part["without"] != "" || strings.Contains(part["pre_tokenizer"], "Metaspace") {
 			of = f.find(t, "mistral split") // texts split between two spaces
 		}
 		tok := f.changed(t, of, part)
