@@ -12,7 +12,6 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
@@ -238,7 +237,12 @@ func TestRefusals(t *testing.T) {
 		{"POST", "/detokenize", `{"tokens":[5` + strings.Repeat(",5", 4096) + `]}`, 400, "context_length_exceeded"},
 		{"POST", "/v1/completions", `{"prompt":"x","regex":"("}`, 400, "invalid_value"},
 		{"POST", "/v1/completions", `{"prompt":"x","max_tokens":4000,"ignore_eos":true,"coppice":{"timeout":0.000001}}`, 408, "deadline_exceeded"},
-		{"POST", "/v1/embeddings", `{"input":"x"}`, 400, "unsupported"},
+		{"POST", "/v1/embeddings", `{"input":"x","model":"gpt"}`, 404, "model_not_found"},
+		{"POST", "/v1/embeddings", `{"input":["x",""]}`, 400, "invalid_value"},
+		{"POST", "/v1/embeddings", `{"input":[99999999]}`, 400, "invalid_value"},
+		{"POST", "/v1/embeddings", `{"input":"x","dimensions":100000}`, 400, "invalid_value"},
+		{"POST", "/v1/embeddings", `{"input":[5` + strings.Repeat(",5", 4096) + `]}`, 400, "context_length_exceeded"},
+		{"POST", "/v1/embeddings", `{"input":"x","coppice":{"timeout":0.0000001}}`, 408, "deadline_exceeded"},
 		{"GET", "/v1/models/gpt", "", 404, "model_not_found"},
 		{"GET", "/v1/models/a/b", "", 404, "model_not_found"},
 		{"GET", "/v1/cache/tree?depth=-1", "", 400, "invalid_value"},
@@ -286,7 +290,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	var doc struct {
 		Paths map[string]map[string]json.RawMessage
 	}
-	b.ok(json.Unmarshal(openai.Document, &doc))
+	b.ok(json.Unmarshal(b.srv.fixed.document, &doc))
 	want := map[string][]string{}
 	for path, methods := range doc.Paths {
 		for m := range methods {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
@@ -19,6 +20,9 @@ func (s *Server) model(name string) openai.Model {
 
 // models answers GET /v1/models: the model by its name and its aliases.
 func (c *call) models() error {
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModels(nil, c.s.messagesModels()))
+	}
 	all := []openai.Model{c.s.model(c.s.cfg.Model)}
 	for _, name := range c.s.cfg.Aliases {
 		all = append(all, c.s.model(name))
@@ -34,6 +38,9 @@ func (c *call) model() error {
 	}
 	if err := c.s.knows(id); err != nil {
 		return err
+	}
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModel(nil, c.s.messagesModel(id)))
 	}
 	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model(id)))
 }
@@ -51,11 +58,7 @@ func tokenizerInfo(c *call) error {
 	return c.json(http.StatusOK, c.s.cfg.TokenizerInfo)
 }
 
-var (
-	// errNoEmbeddings is the answer of POST /v1/embeddings: a reason is more helpful than a 404.
-	errNoEmbeddings = conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
-	errNoTokenizer  = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
-)
+var errNoTokenizer = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 
 // readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
 // model returns the name of the model in the decoded request. readText fails if the node has no
