@@ -23,7 +23,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if s.fetches != nil {
 		s.fetches.tick(now)
 		s.tickSessions(now)
-		s.stepParks(now)
+		s.tiers.stepParks(now)
 	}
 	if len(s.open) == 0 {
 		return s.planMoves(now)

@@ -27,7 +27,7 @@ func (c *Calling) Format(tools []Tool, must, opened bool) string {
 	return t.Format.Calls
 }
 
-// Reply is what an output says.
+// Reply has the parts of an output.
 type Reply struct {
 	Text      string
 	Reasoning string
