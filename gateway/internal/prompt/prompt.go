@@ -16,9 +16,10 @@ const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
 	Embeddings              // /v1/embeddings
+	Messages                // /v1/messages
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
