@@ -61,10 +61,7 @@ func (s *Scheduler) Park(now time.Duration, id ParkID, ns kv.Namespace, tokens [
 	if s.tiers == nil {
 		return ErrNoTier
 	}
-	to, ok := s.tiers.book.Safest()
-	if !ok {
-		return ErrNoTier
-	}
+	to := s.tiers.safest()
 	if n := len(s.tiers.parks.open); n >= maxParks {
 		return fmt.Errorf("%w: %d prefixes are being parked", ErrQueueFull, n)
 	}
@@ -92,6 +89,16 @@ func (s *Scheduler) Unparked(dst []Parked) []Parked {
 		s.tiers.parks.ended = s.tiers.parks.ended[:0]
 	}
 	return dst
+}
+
+// safest returns the fastest tier that outlives the process, or host memory if there is none.
+func (t *tiers) safest() kv.Tier {
+	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
+		if t.book.Has(to) {
+			return to
+		}
+	}
+	return kv.TierHost
 }
 
 // parks are the prefixes on their way to a tier.
