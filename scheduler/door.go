@@ -76,6 +76,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 		g.allowed.format = s.plans.masks.Format(req.Format, req.StopTokens, g.allowed.early != nil)
 	}
 	s.open[req.ID] = g
+	s.turnBegins(now, &g.req)
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)
 	}

@@ -22,6 +22,9 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.room.demand = 0
 	if s.fetches != nil {
 		s.fetches.tick(now)
+	}
+	if s.cache != nil {
+		s.cache.Tick(now)
 		s.tickSessions(now)
 		s.stepParks(now)
 	}
