@@ -169,8 +169,8 @@ func (c *call) ollamaRequest(ask *ollama.Generate) (req coppice.Request, err err
 	}
 	req = request(&ask.Params)
 	req.Tokens = append(append(make([]kv.Token, 0, len(ask.Context)+len(all[0].Tokens)), ask.Context...), all[0].Tokens...)
-	if calling := &c.s.policies.calling; parse.Frames(calling.form) {
-		req.SpecialText = calling.tokens
+	if calling := &c.s.policies.calling; parse.Frames(calling.Form) {
+		req.SpecialText = calling.Tokens
 	}
 	return req, nil
 }
