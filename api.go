@@ -18,6 +18,9 @@ import "github.com/coppice-llm/coppice/actors"
 //		// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
 //		// tokenizer's.
 //		EOS []kv.Token
+//		// Pooling makes the embeddings of requests that name none, such as those of a server. A model is
+//		// trained for one. Default: scheduler.LastToken.
+//		Pooling scheduler.Pooling
 //		// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
 //		// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
 //		// (MaxRequests - MaxRunning) * 3/4.
@@ -31,6 +34,10 @@ import "github.com/coppice-llm/coppice/actors"
 //		FormatTimeout time.Duration `default:"5s" min:"0s"`
 //		// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 //		FormatBytes int `default:"256<<20" min:"1"`
+//		// TextBytes bounds the memory for the tokens of texts encoded before, so that the next turn of a
+//		// conversation costs only the encoding of its new text. They are found by the same tenant in the
+//		// same namespace alone. Default: 64 MiB, for about 50 conversations of 140,000 tokens; negative: none.
+//		TextBytes int `default:"64<<20" max:"1<<40"`
 //		// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
 //		// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
 //		// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
@@ -144,6 +151,9 @@ type Tiers = actors.Tiers
 //		// PromptTop is the number of tokens per position in Piece.PromptTop, up to 20; it needs
 //		// PromptLogprobs. Default: 0.
 //		PromptTop int32
+//		// Embed requests an embedding of the prompt, Piece.Embedding, in place of output. Fields about the
+//		// output must then be zero. Default: output.
+//		Embed Embed
 //
 //		// Samples is the number of outputs, at most Scheduler.MaxSamples. They share the prompt,
 //		// which is computed once. Sample 0 equals the output of a request with one sample; the
@@ -177,6 +187,21 @@ type Tiers = actors.Tiers
 // The declaration is that of [actors.Request].
 type Request = actors.Request
 
+// Embed asks for an embedding of a prompt in place of output.
+//
+//	type Embed struct {
+//		// Pooling makes one vector of the states at the prompt's tokens. Default: no embedding.
+//		Pooling scheduler.Pooling
+//		// Dimensions keeps that many of the first values, for models that are trained for it (Matryoshka,
+//		// arXiv:2205.13147). Default: all, as many as Info.HiddenSize says.
+//		Dimensions int
+//		// Raw leaves the vector as it is. Otherwise its length is 1, measured after the cut to Dimensions.
+//		Raw bool
+//	}
+//
+// The declaration is that of [actors.Embed].
+type Embed = actors.Embed
+
 // Format constrains the text of an output. At most one field may be set.
 //
 //	type Format struct {
@@ -198,10 +223,11 @@ type Format = actors.Format
 // Text is a text for Node.Tokenize.
 //
 //	type Text struct {
-//		Tenant   string // the tenant whose turn it takes
-//		Text     string
-//		Rendered bool  // as in Request
-//		Plain    []int // as in Request
+//		Tenant    string       // the tenant whose turn it takes
+//		Namespace kv.Namespace // as in Request: what it has in common with texts of others is encoded again
+//		Text      string
+//		Rendered  bool  // as in Request
+//		Plain     []int // as in Request
 //		// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
 //		// whole text is encoded.
 //		Bounded bool
@@ -226,7 +252,8 @@ type Text = actors.Text
 //		// sample 0, if Request.PromptLogprobs is set.
 //		PromptLogprobs []float32
 //		PromptTop      [][]engine.TokenLogprob
-//		Ending         *Ending // in the last piece of the sample, else nil
+//		Embedding      []float32 // in the last piece, if Request.Embed requests it
+//		Ending         *Ending   // in the last piece of the sample, else nil
 //		Final          bool    // the last piece of the request
 //		// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
 //		// has entered a step for the first time.
@@ -253,6 +280,7 @@ type Piece = actors.Piece
 //		// are part of OutputTokens.
 //		Drafts      scheduler.DraftCounts
 //		StopString  string // the stop string that ended the output, or ""
+//		StopToken   bool   // the last of Tokens is a stop token, and not part of the text
 //		Preemptions int
 //		LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
 //		Queued      time.Duration // time in the scheduler's queue
@@ -276,6 +304,8 @@ type Ending = actors.Ending
 //		Engine engine.StepStats
 //		// Tiers lists the tiers below the device, the fastest first.
 //		Tiers []TierStats
+//		// Texts counts the tokens of texts encoded before, and of those that were reused.
+//		Texts textcache.Stats
 //		// LeakedPages is the number of pages without an owner: neither free nor in use, or after
 //		// Close not returned to the pool. Always 0, else a bug.
 //		LeakedPages int

@@ -31,6 +31,9 @@ type Config struct {
 	// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
 	// tokenizer's.
 	EOS []kv.Token
+	// Pooling makes the embeddings of requests that name none, such as those of a server. A model is
+	// trained for one. Default: scheduler.LastToken.
+	Pooling scheduler.Pooling
 	// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
 	// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
 	// (MaxRequests - MaxRunning) * 3/4.
@@ -44,6 +47,10 @@ type Config struct {
 	FormatTimeout time.Duration `default:"5s" min:"0s"`
 	// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 	FormatBytes int `default:"256<<20" min:"1"`
+	// TextBytes bounds the memory for the tokens of texts encoded before, so that the next turn of a
+	// conversation costs only the encoding of its new text. They are found by the same tenant in the
+	// same namespace alone. Default: 64 MiB, for about 50 conversations of 140,000 tokens; negative: none.
+	TextBytes int `default:"64<<20" max:"1<<40"`
 	// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
 	// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
 	// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
@@ -69,6 +76,7 @@ func (c Config) withDefaults() Config {
 	if c.EOS = slices.Clone(c.EOS); c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
 	}
+	c.Pooling = cmp.Or(c.Pooling, scheduler.LastToken)
 	if c.Memory == nil {
 		c.Memory = budget.New(1 << 30)
 	}

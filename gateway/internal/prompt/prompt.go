@@ -15,10 +15,11 @@ type Kind uint8
 const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
+	Embeddings              // /v1/embeddings
 	Messages                // /v1/messages
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
