@@ -57,7 +57,7 @@ type sessions struct {
 	ids      radixcache.SessionID // the latest that was given
 }
 
-// session is what one session has left. A turn is a request that names it.
+// session holds what one session has left. A turn is a request that names it.
 type session struct {
 	ref          SessionRef
 	id           radixcache.SessionID
