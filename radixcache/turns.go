@@ -280,6 +280,7 @@ func (ts *turns) pass(s *slab, from, to NodeID, upTo int) {
 		return
 	}
 	if to != Root && s.nodes[to].flags&isRoot != 0 {
+		s.nodes[to].mark &^= flagHeld | flagComing // absorbed from from, whose ends are given up
 		to = Root
 	}
 	for e := ts.first[from]; e != nil; {

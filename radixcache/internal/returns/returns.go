@@ -68,8 +68,8 @@ const (
 const (
 	priorHazard = 0.06
 	priorSeen   = 4.0
-	fade        = 0.95
-	kindSeen    = 24.0
+	fade        = 0.4
+	kindSeen    = 8.0
 )
 
 // halfLife is the number of episodes of a class after which older ones count half.
