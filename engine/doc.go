@@ -34,8 +34,10 @@
 //  12. Drafts. A row may carry guesses at its next tokens, up to Info.MaxDrafts. It gives the tokens,
 //     log-probabilities and digests that rows without guesses would give one by one, so a wrong
 //     guess costs time and changes nothing. See Row.Drafts.
+//  13. Hidden states. A row may ask for the model's output before the head, at its last token or as a sum
+//     over the sequence's positions, if Info.HiddenSize is not 0. See [Hidden].
 //
 // A backend that sets Info.Deterministic promises what makes a prefix cache testable: the
-// logits after a token prefix are the same bits for every batch mix, chunking,
+// logits and hidden states after a token prefix are the same bits for every batch mix, chunking,
 // page size, page placement, cache state, thread count and preemption.
 package engine

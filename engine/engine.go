@@ -55,6 +55,9 @@ type Info struct {
 	MaxMasks int
 	// MaxDrafts is the largest length of Row.Drafts; 0: the backend takes none.
 	MaxDrafts int
+	// HiddenSize is the length of RowOut.Hidden, the width of the model; 0: the backend gives no
+	// hidden states.
+	HiddenSize int
 
 	Cost StepCost // estimate of a step's duration
 
@@ -145,6 +148,8 @@ type Row struct {
 	// entries that RowOut.PromptTop has for each token.
 	PromptLogprobs bool
 	PromptTop      int32
+	// Hidden asks for RowOut.Hidden. Such a row has no drafts.
+	Hidden Hidden
 }
 
 // Len returns the number of tokens that the row runs: its own and its drafts.
@@ -234,6 +239,8 @@ type RowOut struct {
 	// nil for an entry that is NaN. PromptTop is nil if Row.PromptTop is 0.
 	PromptTop [][]TokenLogprob
 	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
+	// Hidden is what Row.Hidden asks for; len is Info.HiddenSize. All values are finite.
+	Hidden []float32
 	// Confirmed is the number of leading Row.Drafts that the samples equal. Token, Logprob, Top and
 	// Digest are those of the sample after them. It is 0 if Err is set: a row that fails gives no token.
 	Confirmed int32

@@ -15,6 +15,7 @@ type submittedSlot struct {
 	pages   int32
 	sampled bool   // a batch since the slot's bind samples
 	drafted uint64 // Seq of the last batch with drafts in the slot since its bind; 0: none
+	summed  int32  // positions in the slot's sum of hidden states
 }
 
 type slotWas struct {
@@ -60,15 +61,19 @@ func (s *Submitted) bind(b *SlotBind) {
 }
 
 // append adds the number of a row's new pages to that of its slot's table, and records that the
-// batch with Seq seq has drafts, if the row has some. It keeps the old state of the slot for restore.
+// batch with Seq seq has drafts, if the row has some, and how many positions the slot's sum of hidden
+// states then has. It keeps the old state of the slot for restore.
 func (s *Submitted) append(r *Row, seq uint64) {
-	if len(r.Pages) == 0 && len(r.Drafts) == 0 {
+	if len(r.Pages) == 0 && len(r.Drafts) == 0 && r.Hidden != HiddenSum {
 		return
 	}
 	s.slotsWere = append(s.slotsWere, slotWas{r.Slot, s.slots[r.Slot]})
 	s.slots[r.Slot].pages += int32(len(r.Pages))
 	if len(r.Drafts) > 0 {
 		s.slots[r.Slot].drafted = seq
+	}
+	if r.Hidden == HiddenSum {
+		s.slots[r.Slot].summed = r.Start + int32(r.Own())
 	}
 }
 

@@ -89,7 +89,7 @@ func (b *Batch) validateMasks(info *Info, state *Submitted) error {
 
 // validateTables checks that after the Binds and the Pages of its rows each slot's table has the
 // pages that the rows need, that the slot of a deferred row has sampled, that no row follows one with
-// drafts in its slot, and that each swap replaces an entry that exists. It applies the Binds and rows to tables; the caller restores them.
+// drafts in its slot, that a sum of hidden states leaves out no position, and that each swap replaces an entry that exists. It applies the Binds and rows to tables; the caller restores them.
 func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 	for i := range b.Binds {
 		tables.bind(&b.Binds[i])
@@ -101,6 +101,9 @@ func (b *Batch) validateTables(info *Info, tables *Submitted) error {
 		r := &b.Rows[i]
 		if tables.slots[r.Slot].drafted == b.Seq {
 			return fmt.Errorf("row %d: %w", i, invalid("slot %d has drafts in an earlier row of the batch", r.Slot))
+		}
+		if err := r.validateHidden(info, tables.slots[r.Slot].summed); err != nil {
+			return fmt.Errorf("row %d: %w", i, err)
 		}
 		tables.append(r, b.Seq)
 		slot := &tables.slots[r.Slot]

@@ -91,7 +91,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: a.pageBytes(), KVType: cfg.KVType,
 			HostBytes: a.store.Bytes() + step.w.mapped(),
 			MaxSlots:  cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
-			MaxDrafts:     cfg.maxDrafts(),
+			MaxDrafts: cfg.maxDrafts(), HiddenSize: c.Hidden,
 			Deterministic: true, Cost: stepCost(c, step, cfg), Capabilities: engine.AllCapabilities(),
 		},
 		arena: a,

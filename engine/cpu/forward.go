@@ -134,6 +134,8 @@ func (s *step) tokenUnit(w *scratch, t int) {
 			return
 		}
 		s.bad[t] = !finite(s.x[t*d : (t+1)*d])
+	case phaseHidden:
+		s.ops.norm(s.wide[t*d:(t+1)*d], s.x[int(s.want[t])*d:][:d], s.w.norm, s.eps, &w.sums)
 	case phaseHeadNorm:
 		s.normTo(w, t, int(s.want[s.headLo+t]), s.w.norm)
 	default:

@@ -26,7 +26,7 @@ func (s *step) sample(res *engine.Result, stats *engine.StepStats, abort *atomic
 		if o := s.outOfRow[s.rowOf[t]]; o < 0 || res.Out[o].Err != nil {
 			continue
 		}
-		if r.PromptLogprobs || s.sampleAt(t) >= 0 {
+		if r.PromptLogprobs || (r.Sample || r.Digest) && s.sampleAt(t) >= 0 {
 			s.want = append(s.want, int32(t))
 		}
 	}

@@ -26,6 +26,7 @@ const (
 	phaseGate                   // by block: silu(gate)·up to acts
 	phaseNextNorm               // by block: x += product, norm of the next layer, or check
 	phaseHeadNorm               // by block of logit rows: last norm to acts
+	phaseHidden                 // by block of hidden states: last norm to wide
 )
 
 // step computes one batch at a time. newStep allocates all its memory; a step allocates only
@@ -73,6 +74,7 @@ type step struct {
 type sampler struct {
 	draw  *sampling.Sampler
 	kept  []lastLogits // by slot, for prompt log-probabilities across chunks
+	sums  []hiddenSum  // by slot
 	masks engine.Masks
 }
 
@@ -124,7 +126,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s := &step{
 		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
 		w: w, ops: ops, rope: newRope(c, positions), arena: a,
-		sampler: sampler{sampling.New(cfg.MaxSlots, c.Vocab), make([]lastLogits, cfg.MaxSlots), engine.NewMasks(cfg.maxMasks())},
+		sampler: sampler{sampling.New(cfg.MaxSlots, c.Vocab), make([]lastLogits, cfg.MaxSlots), make([]hiddenSum, cfg.MaxSlots), engine.NewMasks(cfg.maxMasks())},
 		tables:  rowTables{engine.NewTables(cfg.MaxSlots), make([][]kv.PageID, cfg.MaxRows)},
 	}
 	n, attn, widest := cfg.MaxTokens, c.Heads*c.HeadDim, max(c.Hidden, c.Heads*c.HeadDim, c.FFN)
@@ -189,6 +191,7 @@ func (s *step) run(b *engine.Batch, abort *atomic.Bool) (*engine.Result, bool) {
 		stats.Drafted += counts.Drafted
 		stats.KVTokensRead += counts.KVTokensRead
 	}
+	s.hidden(res)
 	if !s.sample(res, &stats, abort) {
 		return nil, false
 	}
@@ -201,7 +204,7 @@ func (s *step) load(b *engine.Batch) {
 	s.batch = b
 	for i := range b.Binds {
 		s.draw.Bind(&b.Binds[i])
-		s.kept[b.Binds[i].Slot].end = 0
+		s.kept[b.Binds[i].Slot].end, s.sums[b.Binds[i].Slot].end = 0, 0
 	}
 	s.tables.Apply(b)
 	s.masks.Apply(b)
@@ -248,8 +251,8 @@ func (s *step) copyPages(b *engine.Batch) int {
 	return len(b.Copies)
 }
 
-// outcome makes the Out entries, for rows that sample, ask for a digest or log-probabilities,
-// or failed. A row fails if the residual of one of its own tokens is not finite, or if it is
+// outcome makes the Out entries, for rows that sample, ask for a digest, log-probabilities or a hidden
+// state, or failed. A row fails if the residual of one of its own tokens is not finite, or if it is
 // deferred and the sample that it continues failed. A draft fails its row in finish, if at all.
 func (s *step) outcome() []engine.RowOut {
 	failed := s.noLast[:len(s.batch.Rows)]
@@ -261,7 +264,7 @@ func (s *step) outcome() []engine.RowOut {
 	}
 	for i := range s.batch.Rows {
 		s.outOfRow[i] = -1
-		if r := &s.batch.Rows[i]; r.Sample || r.Digest || r.PromptLogprobs || failed[i] {
+		if r := &s.batch.Rows[i]; r.Sample || r.Digest || r.PromptLogprobs || r.Hidden != engine.HiddenNone || failed[i] {
 			s.outOfRow[i] = int32(count)
 			count++
 		}
@@ -279,7 +282,7 @@ func (s *step) outcome() []engine.RowOut {
 		if failed[i] {
 			o.Err = fmt.Errorf("%w: row %d", engine.ErrLogits, i)
 			s.draw.Fail(s.batch.Rows[i].Slot)
-			s.kept[s.batch.Rows[i].Slot].end = 0
+			s.kept[s.batch.Rows[i].Slot].end, s.sums[s.batch.Rows[i].Slot].end = 0, 0
 		}
 	}
 	return out

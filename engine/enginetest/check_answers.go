@@ -30,6 +30,9 @@ func checkAnswers(h *harness) {
 		}
 		want = []int{0, 1, 2}
 	}
+	if offersHidden(&r.info) {
+		b.Rows[1].Hidden = engine.HiddenSum
+	}
 	res := r.run(b)
 	if len(res.Out) != len(want) {
 		failf("%d rows are answered, want %v", len(res.Out), want)
@@ -79,6 +82,9 @@ func judge(info *engine.Info, r *engine.Row, mask []uint64, p *engine.SamplingPa
 		if i := wrongEntry(info, o.Top); i >= 0 {
 			bad("entry %d of the most probable tokens: %+v", i, o.Top[i])
 		}
+	}
+	if r.Hidden != engine.HiddenNone {
+		(&rig{info: *info}).checkHidden(o.Hidden)
 	}
 	if r.PromptLogprobs {
 		want := r.Len()

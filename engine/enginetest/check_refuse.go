@@ -3,6 +3,7 @@ package enginetest
 import (
 	"errors"
 	"math"
+	"slices"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/kv"
@@ -62,7 +63,7 @@ func checkValidation(h *harness) {
 		{"top log-probabilities 21", bind(engine.SamplingParams{TopLogprobs: 21})},
 		{"bias past end", bind(engine.SamplingParams{Bias: []engine.TokenBias{{Token: kv.Token(r.info.Vocab)}}})},
 	}
-	faults = append(append(faults, beyond(r.info.Capabilities)...), badDrafts(&r.info)...)
+	faults = append(append(faults, beyond(r.info.Capabilities)...), slices.Concat(badDrafts(&r.info), badHidden(&r.info))...)
 	for _, f := range faults {
 		good := *s
 		b := &engine.Batch{Seq: r.seq + 1, Rows: []engine.Row{good.row(&r.info, 1)}}

@@ -17,7 +17,7 @@ type control struct {
 
 // controls returns all controls; every check has at least one.
 func controls(info *engine.Info) []control {
-	return slices.Concat(bitControls(), tableControls(), maskControls(), draftControls(info), flowControls(), ownershipControls(), moveControls(), samplingControls(), refuseControls(), answerControls(info))
+	return slices.Concat(bitControls(), tableControls(), maskControls(), draftControls(info), flowControls(), ownershipControls(), moveControls(), samplingControls(), hiddenControls(), refuseControls(), answerControls(info))
 }
 
 // with returns a function that wraps a sound backend with the hooks of b.

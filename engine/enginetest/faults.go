@@ -33,6 +33,7 @@ const (
 	NeedsTop
 	NeedsPrompt    // log-probabilities of the prompt
 	NeedsPromptTop // NeedsPrompt, and the most probable tokens at each position
+	NeedsHidden    // a hidden state
 )
 
 // needs has, by Need, whether a backend offers it, and whether a row with its slot's sampling
@@ -47,6 +48,7 @@ var needs = [...]struct {
 	NeedsTop:       {offersLogprobs, func(r *engine.Row, p *engine.SamplingParams) bool { return r.Sample && p.TopLogprobs > 1 }},
 	NeedsPrompt:    {offersPrompt, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.PromptLogprobs && r.Len() > 1 }},
 	NeedsPromptTop: {offersPrompt, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.PromptTop > 1 && r.Len() > 1 }},
+	NeedsHidden:    {offersHidden, func(r *engine.Row, _ *engine.SamplingParams) bool { return r.Hidden != engine.HiddenNone }},
 }
 
 // pastVocabulary is larger than any backend's vocabulary.
@@ -55,7 +57,9 @@ const pastVocabulary = kv.Token(math.MaxUint32)
 var errOther = errors.New("enginetest: an error outside the contract")
 
 // Faults returns all faults.
-func Faults() []Fault { return slices.Concat(tokenFaults(), logprobFaults(), wholeFaults()) }
+func Faults() []Fault {
+	return slices.Concat(tokenFaults(), logprobFaults(), hiddenFaults(), wholeFaults())
+}
 
 // inRow makes a fault of one row's entry.
 func inRow(name string, needs Need, spoil func(out *engine.RowOut)) Fault {

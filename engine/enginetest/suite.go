@@ -53,6 +53,7 @@ func Checks() []Check {
 		{Name: "bias", run: checkBias},
 		{Name: "logprobs", run: checkLogprobs, needs: offersLogprobs},
 		{Name: "prompt-logprobs", run: checkPromptLogprobs, needs: offersPrompt},
+		{Name: "embedding", run: checkEmbedding, needs: offersHidden},
 		{Name: "drafts", run: checkDrafts, needs: takesDrafts, harmless: inPlaceOf(noDraftFault)},
 		{Name: "draft-errors", run: checkDraftErrors, needs: func(info *engine.Info) bool { return takesDrafts(info) && offersMasks(info) }},
 		{Name: "answers", run: checkAnswers},

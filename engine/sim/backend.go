@@ -57,8 +57,8 @@ func Open(cfg Config) (*Backend, error) {
 		Vocab: cfg.Vocab, MaxPositions: cfg.MaxPositions,
 		PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: entryBytes * cfg.PageTokens, KVType: p.kvType(),
 		MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.MaxRows * cfg.MaxInflight,
-		MaxDrafts: min(max(cfg.MaxDrafts, 0), cfg.MaxTokens-1),
-		Cost:      p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
+		MaxDrafts: min(max(cfg.MaxDrafts, 0), cfg.MaxTokens-1), HiddenSize: hiddenSize,
+		Cost: p.Cost(), Deterministic: true, Capabilities: engine.Capabilities{Digests: true},
 	}
 	if cfg.Logits {
 		b.info.Capabilities = engine.AllCapabilities()

@@ -95,7 +95,7 @@ func sumBatch(b *engine.Batch) uint64 {
 	for i := range b.Rows {
 		r := &b.Rows[i]
 		h.add(uint64(r.Slot), uint64(r.Start), uint64(r.SampleIndex), uint64(r.Mask), uint64(r.PromptTop),
-			bit(r.Deferred)|bit(r.Sample)<<1|bit(r.Digest)<<2|bit(r.PromptLogprobs)<<3)
+			bit(r.Deferred)|bit(r.Sample)<<1|bit(r.Digest)<<2|bit(r.PromptLogprobs)<<3|uint64(r.Hidden)<<4)
 		addList(&h, r.Tokens)
 		addList(&h, r.Drafts)
 		addList(&h, r.DraftMasks)

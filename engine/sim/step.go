@@ -117,6 +117,7 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 	if r.PromptLogprobs {
 		d.draw.prompt(r, tokens, d.pool, ran, &out)
 	}
+	d.hidden(r, after, &out)
 	d.advance(r, i, after, ran, &out)
 	if r.Sample && out.Err == nil {
 		res.Stats.Samples += 1 + int(out.Confirmed)
@@ -129,7 +130,9 @@ func (d *device) row(b *engine.Batch, i int, res *engine.Result) error {
 }
 
 // speaks reports whether a row has an entry in Result.Out even if it does not fail.
-func speaks(r *engine.Row) bool { return r.Sample || r.Digest || r.PromptLogprobs }
+func speaks(r *engine.Row) bool {
+	return r.Sample || r.Digest || r.PromptLogprobs || r.Hidden != engine.HiddenNone
+}
 
 // advance records in ran, the state of row r's slot, that r has run, and samples if r asks for it.
 // i is the index of r in its batch, after the hash of the prefix up to the end of r's own tokens.
