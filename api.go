@@ -160,6 +160,10 @@ type Tiers = actors.Tiers
 //		// Class groups requests with outputs of similar length: from the ended requests of a class,
 //		// the scheduler predicts the memory that the next ones need. Default: Tenant.
 //		Class string
+//		// Session names the session that the request is a turn of, within its Namespace and Tenant: an agent's or
+//		// a user's row of requests of which each usually continues the one before. At most 256 bytes. It changes
+//		// no token, only what stays cached. Default: none.
+//		Session string
 //		// Priority: higher runs first under the policy scheduler.Priority and is preempted last
 //		// under all; with Scheduler.Eviction radixcache.Priority its prefix stays cached longer.
 //		// Default: 0.

@@ -33,6 +33,7 @@ var (
 	ErrContract      = wording.Error(scheduler.ErrContract)      // the backend broke its contract
 	ErrLogits        = wording.Error(engine.ErrLogits)           // the backend computed no usable logits
 	ErrNotCached     = wording.Error(radixcache.ErrNotCached)    // the cache does not hold the prefix
+	ErrNoSession     = wording.Error(scheduler.ErrNoSession)     // no turn of the session has ended, or it was released
 	ErrPinBudget     = wording.Error(radixcache.ErrPinBudget)    // more pinned tokens than Scheduler.PinnedTokens
 )
 

@@ -67,6 +67,47 @@ func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Tok
 	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.UnpinPrefix(ns, tokens) })
 }
 
+// SessionRef names a session for ReleaseSession, PinSession and ExpectSession: its Name is the Session of
+// requests with the same Namespace and Tenant.
+type SessionRef = scheduler.SessionRef
+
+// ReleaseSession says that a session takes no further turn: what it has left may be evicted before all else.
+// Its pin ends. It fails with ErrNoSession if no turn of the session has ended, and with ErrNoCache if the
+// cache is off.
+func (n *Node) ReleaseSession(ctx context.Context, session SessionRef) error {
+	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.ReleaseSession(session) })
+}
+
+// PinSession keeps what the last turn of a session left in the cache for d, or with 0 until UnpinSession or
+// ReleaseSession. The pin moves on with each turn. It returns the number of tokens pinned, in whole pages.
+// It fails as PinPrefix does, and with ErrNoSession.
+func (n *Node) PinSession(ctx context.Context, session SessionRef, d time.Duration) (tokens int, err error) {
+	type pinned struct {
+		tokens int
+		err    error
+	}
+	p, err := ask(ctx, n, func(core *scheduler.Scheduler, now time.Duration) (p pinned) {
+		p.tokens, p.err = core.PinSession(now, session, d)
+		return p
+	})
+	if err == nil {
+		err = public(p.err)
+	}
+	return p.tokens, err
+}
+
+// UnpinSession ends the pin of a session. It fails with ErrNoSession, and with ErrNoCache if the cache is off.
+func (n *Node) UnpinSession(ctx context.Context, session SessionRef) error {
+	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.UnpinSession(session) })
+}
+
+// ExpectSession says that a turn of a session comes in the given time, at most 24 hours: what the last turn
+// left is fetched from lower tiers before that. It fails with ErrNoSession, and with ErrNoCache if the cache
+// is off.
+func (n *Node) ExpectSession(ctx context.Context, session SessionRef, in time.Duration) error {
+	return do(ctx, n, func(core *scheduler.Scheduler, now time.Duration) error { return core.ExpectSession(now, session, in) })
+}
+
 // HitRates returns, for each capacity in tokens, the fraction of prompt tokens that a cache
 // of that size would have found so far. It returns nothing unless Scheduler.CurveSamples is
 // set.

@@ -94,6 +94,10 @@ type Request struct {
 	// Class groups requests with outputs of similar length: from the ended requests of a class,
 	// the scheduler predicts the memory that the next ones need. Default: Tenant.
 	Class string
+	// Session names the session that the request is a turn of, within its Namespace and Tenant: an agent's or
+	// a user's row of requests of which each usually continues the one before. At most 256 bytes. It changes
+	// no token, only what stays cached. Default: none.
+	Session string
 	// Priority: higher runs first under the policy scheduler.Priority and is preempted last
 	// under all; with Scheduler.Eviction radixcache.Priority its prefix stays cached longer.
 	// Default: 0.
@@ -208,7 +212,7 @@ func (s *System) submit(stream *Stream, req Request, tokens, prediction []kv.Tok
 	m := &submit{stream, scheduler.Request{
 		ID: stream.id, Namespace: req.Namespace, PublicTokens: req.PublicTokens, Media: req.Media, Prompt: tokens, MaxTokens: req.MaxTokens,
 		StopTokens: stop, Sampling: req.Sampling, Digest: req.Digest,
-		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Priority: req.Priority, Timeline: req.Timeline,
+		Samples: req.Samples, Tenant: req.Tenant, Class: req.Class, Session: req.Session, Priority: req.Priority, Timeline: req.Timeline,
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
 		Prediction: prediction, Speculate: req.Speculate,
 		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -214,7 +215,7 @@ func (a *answer) end(err error) {
 		a.last = append(a.last, eventEnd...) // close an event that was too long to be held back
 	}
 	a.last = append(a.last, eventMark...)
-	a.last = append(e.Append(a.last), eventEnd...)
+	a.last = append(openai.AppendError(a.last, e), eventEnd...)
 	a.ended = io.EOF
 }
 

@@ -17,13 +17,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
 	"github.com/coppice-llm/coppice/gateway/internal/global"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -209,12 +209,12 @@ func (g *Gateway) SetPools(c *global.Config) error {
 
 // noWorkers returns the error for a fleet in which no worker can be asked. workers is the number of
 // known workers; if it is 0, the error explains how to add some.
-func (g *Gateway) noWorkers(workers int) *openai.Error {
+func (g *Gateway) noWorkers(workers int) *conversation.Error {
 	if workers > 0 {
 		return errNoWorkers
 	}
 	if why := g.members.Troubles(); g.members.Registers() && len(why) > 0 {
-		return openai.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: %s", why[0])
+		return conversation.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers, and none can register: %s", why[0])
 	}
 	return errEmpty
 }

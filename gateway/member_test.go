@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -198,7 +198,7 @@ func TestForeign(t *testing.T) {
 // TestKeys: the gateway checks keys itself, also for its own endpoints.
 func TestKeys(t *testing.T) {
 	a := newWorker(t, "a", false, nil)
-	wrong := &openai.Error{Status: 401, Code: "invalid_api_key", Message: "who are you?"}
+	wrong := &conversation.Error{Status: 401, Code: "invalid_api_key", Message: "who are you?"}
 	s := newStand(t, Config{Tenant: func(r *http.Request) (string, bool, error) {
 		switch r.Header.Get("Authorization") {
 		case "Bearer boss":

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
@@ -196,7 +197,7 @@ func (p *proxiedRequest) readSteering(r *http.Request) error {
 		return nil
 	}
 	if !p.admin {
-		return openai.ErrAdminOnly
+		return conversation.ErrAdminOnly
 	}
 	g, req := p.g, &p.buffer.ask.Request
 	if weights != "" {

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
@@ -58,7 +59,7 @@ func (g *Gateway) mount() {
 		g.routes.Handle("GET /page/{file}", page)
 	}
 	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		g.refuse(w, r, openai.NewError(http.StatusNotFound, "unknown_url",
+		g.refuse(w, r, conversation.NewError(http.StatusNotFound, "unknown_url",
 			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
 	})
 	g.http = http.Server{
@@ -75,7 +76,7 @@ func (g *Gateway) on(path string, methods map[string]http.HandlerFunc) {
 	}
 	g.routes.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", allow)
-		g.refuse(w, r, openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %.20s, only %s", path, r.Method, allow))
+		g.refuse(w, r, conversation.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not allow %.20s, only %s", path, r.Method, allow))
 	})
 }
 
@@ -175,7 +176,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
 	g.metrics.Refused.WithLabelValues(e.Code).Inc()
-	writeJSON(w, e.Status, e.Append(nil))
+	writeJSON(w, e.Status, openai.AppendError(nil, e))
 	return e.Status
 }
 
@@ -201,7 +202,7 @@ func (g *Gateway) guard(serve http.HandlerFunc, admins bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		_, admin, err := g.cfg.Tenant(r)
 		if err == nil && admins && !admin {
-			err = openai.ErrAdminOnly
+			err = conversation.ErrAdminOnly
 		}
 		if err != nil {
 			g.refuse(w, r, err)

@@ -8,7 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/conversation"
 )
 
 // TestSlowClients: no client can hold a connection forever with a body that does not arrive or
@@ -19,7 +19,7 @@ func TestSlowClients(t *testing.T) {
 		front := newPipes()
 		g, err := New(Config{ReadTimeout: limit, WriteTimeout: limit, Tenant: func(r *http.Request) (string, bool, error) {
 			if r.Header.Get("Authorization") != "boss" {
-				return "", false, &openai.Error{Status: 401, Message: "who are you?"}
+				return "", false, &conversation.Error{Status: 401, Message: "who are you?"}
 			}
 			return "", true, nil
 		}})

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
@@ -50,7 +51,7 @@ func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
 func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 	id, fleet := r.PathValue("id"), g.members.Summary()
 	if _, ok := fleet.Served[id]; !ok {
-		g.refuse(w, r, openai.ModelNotFound(id))
+		g.refuse(w, r, conversation.ModelNotFound(id))
 		return
 	}
 	writeJSON(w, http.StatusOK, openai.AppendModel(nil, modelOf(fleet, id)))
@@ -160,7 +161,7 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 		})
 	}
 	if err != nil {
-		g.refuse(w, r, openai.NewError(http.StatusBadRequest, "invalid_value", "%v; GET lists the weights", err))
+		g.refuse(w, r, conversation.NewError(http.StatusBadRequest, "invalid_value", "%v; GET lists the weights", err))
 		return
 	}
 	g.log.Info("weights changed")

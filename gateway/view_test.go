@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // get calls the gateway's handler directly.
@@ -86,7 +86,7 @@ func TestEmptyView(t *testing.T) {
 func TestFleetPage(t *testing.T) {
 	s := newStand(t, Config{Tenant: func(r *http.Request) (string, bool, error) {
 		if r.Header.Get("Authorization") == "" {
-			return "", false, openai.ErrAdminOnly
+			return "", false, conversation.ErrAdminOnly
 		}
 		return "t", true, nil
 	}})
@@ -96,7 +96,7 @@ func TestFleetPage(t *testing.T) {
 			t.Errorf("%s: %s %v", path, r.Status, r.Header)
 		}
 	}
-	if r := s.get("GET", "/v1/fleet/view"); r.StatusCode != openai.ErrAdminOnly.Status {
+	if r := s.get("GET", "/v1/fleet/view"); r.StatusCode != conversation.ErrAdminOnly.Status {
 		t.Errorf("without a key: %s", r.Status)
 	}
 	bare := newStand(t, Config{NoPage: true})

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cockroachdb/datadriven"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -68,14 +69,14 @@ func TestModels(t *testing.T) {
 	}
 }
 
-func TestErrorAppend(t *testing.T) {
+func TestAppendError(t *testing.T) {
 	doc := readDocument(t)
-	own := &Error{401, "who are you?", invalidRequest, "", "invalid_api_key"}
-	if got := string(own.Append(nil)); got != `{"error":{"message":"who are you?","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}` {
+	own := conversation.NewError(401, "invalid_api_key", "who are you?")
+	if got := string(AppendError(nil, own)); got != `{"error":{"message":"who are you?","type":"invalid_request_error","param":null,"code":"invalid_api_key"}}` {
 		t.Error(got)
 	}
-	for _, e := range []*Error{own, ModelNotFound("x"), invalid("a[1]", "invalid_value", "%q", "b\n")} {
-		body := string(e.Append(nil))
+	for _, e := range []*conversation.Error{own, conversation.ModelNotFound("x"), conversation.Invalid("a[1]", "invalid_value", "%q", "b\n")} {
+		body := string(AppendError(nil, e))
 		if err := doc.checkJSON("Error", body); err != nil {
 			t.Error(err)
 		}

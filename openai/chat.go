@@ -4,38 +4,39 @@ import (
 	"encoding/json"
 	"slices"
 	"strings"
-	"unicode"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 var chatFields = map[string]setter{
 	"messages":              (*reading).messages,
 	"max_completion_tokens": func(r *reading, v value) { r.newerNone = r.outputLimit(v, &r.newer) },
-	"logprobs":              func(r *reading, v value) { r.Logprobs = r.flag(v) },
+	"logprobs":              func(r *reading, v value) { r.Logprobs = r.Flag(v) },
 	"top_logprobs": func(r *reading, v value) {
-		r.TopLogprobs, r.top = int(r.integer(v, 0, MaxTopLogprobs)), v
+		r.TopLogprobs, r.top = int(r.Integer(v, 0, MaxTopLogprobs)), v
 	},
 	"tools":       (*reading).tools,
 	"tool_choice": (*reading).toolChoice,
 	"parallel_tool_calls": func(r *reading, v value) {
-		parallel := r.flag(v)
-		r.wanted.parallel = &parallel
+		parallel := r.Flag(v)
+		r.wanted.Parallel = &parallel
 	},
 	"modalities": func(r *reading, v value) {
-		for i, m := range r.texts(v, 8) {
-			if at := v.index(i); m != "text" {
-				r.fail(at, "unsupported_value", "%s is %q: answers are text", at, clip(m))
+		for i, m := range r.Texts(v, 8) {
+			if at := v.Index(i); m != "text" {
+				r.Fail(at, "unsupported_value", "%s is %q: answers are text", at, jsonbody.Clip(m))
 			}
 		}
 	},
 	"add_special_tokens":     special(false, "the chat template writes them"),
-	"add_generation_prompt":  func(r *reading, v value) { r.flag(v); r.chat.Options.AddGenerationPrompt = v.raw[0] != 'f' },
-	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.flag(v) },
+	"add_generation_prompt":  func(r *reading, v value) { r.Flag(v); r.chat.Options.AddGenerationPrompt = v.Raw[0] != 'f' },
+	"continue_final_message": func(r *reading, v value) { r.chat.ContinueFinal = r.Flag(v) },
 	"prediction": func(r *reading, v value) { // a text, or parts that together are the text
-		given := v.raw[0] != '{'
-		r.fields(v, "prediction.", map[string]func(value){
-			"type": func(v value) { r.oneOf(v, "content") },
+		given := v.Raw[0] != '{'
+		r.Fields(v, "prediction.", map[string]func(value){
+			"type": func(v value) { r.OneOf(v, "content") },
 			"content": func(v value) {
 				text, parts := r.content(v)
 				if given = true; parts != nil {
@@ -48,30 +49,31 @@ var chatFields = map[string]setter{
 			},
 		})
 		if !given {
-			r.missing(v.at("content"))
+			r.Missing(v.At("content"))
 		}
 	},
-	"documents": func(r *reading, v value) { r.chat.Options.Documents = r.objects(v, 1024) },
+	"documents": func(r *reading, v value) { r.chat.Options.Documents = r.Objects(v, 1024) },
 	"reasoning_effort": func(r *reading, v value) { // some templates read it
-		if r.isText(v) {
+		if r.IsText(v) {
 			r.variable(v, "reasoning_effort")
 		}
 	},
 	"chat_template_kwargs": func(r *reading, v value) {
-		for _, f := range r.object(v, "an object") {
-			r.variable(f.value, string(f.name))
+		for _, f := range r.Object(v, "an object") {
+			r.variable(f.Value, string(f.Name))
 		}
 	},
 }
 
-// DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *Error. The
+// DecodeChat decodes the body of a request to /v1/chat/completions. The error is an *conversation.Error. The
 // result does not refer to body.
 func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
-	v := parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
+	v := jsonbody.Parse(slices.Clone(body)) // a copy: tools and arguments go to the template as raw JSON
 	c := &Chat{}
-	r := newReading(&c.Params, o)
-	r.chat, r.wanted.form = c, o.CallForm
+	r := newReading(&c.Params, &c.Shown, o)
+	r.chat, r.wanted.Form = c, o.CallForm
 	c.Options.AddGenerationPrompt = true
 	r.within("", v, chatFields, shared, extensions, top)
 	r.checkChat()
@@ -85,15 +87,12 @@ func (r *reading) checkChat() {
 	c := r.chat
 	switch {
 	case c.Messages == nil:
-		r.missing(param("messages"))
+		r.Missing(param("messages"))
 	case r.TopLogprobs > 0 && !c.Logprobs: // 0 is vLLM's default and asks for nothing
-		r.fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
+		r.Fail(r.top, "invalid_value", "%s requires logprobs to be true", r.top)
 	}
-	r.checkTools()
-	if c.Calls != NoCalls {
-		for _, t := range r.toolList {
-			c.ToolNames = append(c.ToolNames, t.Name)
-		}
+	if err := c.Offer(r.toolList, r.wanted); err != nil {
+		bail.Out(err)
 	}
 	if r.newer > 0 {
 		c.MaxTokens, c.NoOutput = r.newer, r.newerNone
@@ -108,7 +107,7 @@ func (r *reading) checkFinal() {
 		return
 	}
 	if n := len(c.Messages); n > 0 && strings.TrimSpace(c.Messages[n-1].Content) == "" {
-		r.fail(param("continue_final_message"), "invalid_value", "continue_final_message is set, but the last message has no text")
+		r.Fail(param("continue_final_message"), "invalid_value", "continue_final_message is set, but the last message has no text")
 	}
 	c.Options.AddGenerationPrompt = false
 }
@@ -118,33 +117,11 @@ func (r *reading) checkFinal() {
 func (r *reading) variable(v value, name string) {
 	switch name {
 	case "messages", "tools", "documents", "add_generation_prompt":
-		r.fail(v, "invalid_value", "%s would replace the field %s: give the field", v, name)
+		r.Fail(v, "invalid_value", "%s would replace the field %s: give the field", v, name)
 		return
 	}
 	if r.chat.Options.Variables == nil {
 		r.chat.Options.Variables = map[string]json.RawMessage{}
 	}
-	r.chat.Options.Variables[name] = v.raw
-}
-
-// CutFinal removes from a rendered conversation everything that the template writes after the
-// content of the last message, if ContinueFinal is set. It fails if the template does not write
-// that content as it is.
-//
-// Source: continue_final_message of apply_chat_template, Hugging Face transformers.
-func (c *Chat) CutFinal(rendered string) (string, error) {
-	if !c.ContinueFinal || len(c.Messages) == 0 {
-		return rendered, nil
-	}
-	content := c.Messages[len(c.Messages)-1].Content
-	trimmed := strings.TrimSpace(content)
-	at := strings.LastIndex(rendered, trimmed)
-	if at < 0 {
-		return "", invalid("continue_final_message", "template_failed", "the chat template changes the text of the last message, so it can't be continued")
-	}
-	// Some templates trim the content, others do not.
-	if open := strings.TrimLeftFunc(content, unicode.IsSpace); strings.HasPrefix(rendered[at:], open) {
-		return rendered[:at+len(open)], nil
-	}
-	return rendered[:at+len(trimmed)], nil
+	r.chat.Options.Variables[name] = v.Raw
 }

@@ -3,6 +3,7 @@ package openai
 import (
 	"encoding/json"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -64,18 +65,8 @@ func (c *Choice) HasOutput() bool {
 	return c.Text != "" || d.Content != "" || d.ReasoningContent != "" || d.Reasoning != "" || calls || len(c.TokenIDs) > 0
 }
 
-// Usage counts tokens. The tokens of a prompt with several choices count once. CachedTokens is
-// then the count of the choice that found the fewest cached tokens: what the other choices find
-// beyond that, this choice has computed.
-type Usage struct {
-	PromptTokens     int
-	CachedTokens     int // prompt tokens from the cache; -1 if decoded from an answer without this count
-	CachedByTier     [kv.Tiers]int
-	CompletionTokens int
-	// AcceptedDrafts are the output tokens that speculation had guessed, and RejectedDrafts the guesses
-	// that the output did not confirm; these are not part of CompletionTokens.
-	AcceptedDrafts, RejectedDrafts int
-}
+// Usage is [conversation.Usage] in OpenAI's form.
+type Usage conversation.Usage
 
 // UnmarshalJSON decodes the usage of any OpenAI-compatible server, without the tiers.
 func (u *Usage) UnmarshalJSON(text []byte) error {

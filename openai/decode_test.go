@@ -8,6 +8,9 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/datadriven"
+
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // TestDecode decodes each line of testdata/decode as a body and prints the nonzero fields of the
@@ -27,12 +30,12 @@ func TestDecode(t *testing.T) {
 			if err == nil {
 				fmt.Fprintln(&out, got)
 			} else {
-				e, ok := err.(*Error)
+				e, ok := err.(*conversation.Error)
 				if !ok {
 					d.Fatalf(t, "%v", err)
 				}
-				if e.Status != 400 || e.Type != "invalid_request_error" {
-					t.Errorf("%s: %s has status %d and type %s", d.Pos, line, e.Status, e.Type)
+				if e.Status != 400 {
+					t.Errorf("%s: %s has status %d", d.Pos, line, e.Status)
 				}
 				fmt.Fprintf(&out, "[%s %s] %s\n", e.Code, e.Param, e.Message)
 			}
@@ -154,15 +157,15 @@ func TestDecodeLimits(t *testing.T) {
 		asChat  bool
 		message string
 	}{
-		{"depth", deep(maxDepth - 1), deep(maxDepth), "", false, "the body nests arrays and objects over 64 deep"},
-		{"fields", chat + `"chat_template_kwargs":{` + names(maxFields) + "}}", chat + `"chat_template_kwargs":{` + names(maxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
+		{"depth", deep(jsonbody.MaxDepth - 1), deep(jsonbody.MaxDepth), "", false, "the body nests arrays and objects over 64 deep"},
+		{"fields", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields) + "}}", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
 		{"stops", `{"prompt":"x","stop":[` + list(maxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(maxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
 		{"prompts", `{"prompt":[` + list(maxPrompts, `"a"`) + "]}", `{"prompt":[` + list(maxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
 		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
 		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
 		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
-		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", maxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
-		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", maxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
+		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
+		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
 		{"biases", `{"prompt":"x","logit_bias":{` + names(maxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(maxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},
 		{"messages", `{"messages":[` + list(maxMessages, `{"role":"user","content":""}`) + "]}", `{"messages":[` + list(maxMessages+1, `{"role":"user","content":""}`) + "]}", "messages", true, "messages has over 8192 messages"},
 		{"parts", `{"messages":[{"role":"user","content":[` + list(maxParts, `{"type":"text","text":""}`) + "]}]}", `{"messages":[{"role":"user","content":[` + list(maxParts+1, `{"type":"text","text":""}`) + "]}]}", "messages[0].content", true, "messages[0].content has over 1024 parts"},
@@ -180,7 +183,7 @@ func TestDecodeLimits(t *testing.T) {
 			t.Errorf("%s: at the limit: %v", tc.what, err)
 		}
 		err := decode(tc.beyond)
-		if e, ok := err.(*Error); !ok || e.Message != tc.message || e.Param != tc.param {
+		if e, ok := err.(*conversation.Error); !ok || e.Message != tc.message || e.Param != tc.param {
 			t.Errorf("%s: beyond it: %#v, want %q of %q", tc.what, err, tc.message, tc.param)
 		}
 	}
@@ -230,7 +233,7 @@ func FuzzDecode(f *testing.F) {
 			if err := doc.checkJSON("CompletionRequest", string(body)); err != nil {
 				t.Errorf("%s is accepted, but by the document %v", body, err)
 			}
-		} else if err.(*Error).Message == "" {
+		} else if err.(*conversation.Error).Message == "" {
 			t.Errorf("%s is refused without a word", body)
 		}
 		if c, err := DecodeChat(body, Options{}); err == nil {
@@ -246,7 +249,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-func checkN(t *testing.T, p *Params) {
+func checkN(t *testing.T, p *conversation.Params) {
 	if p.N < 1 || p.N > maxN {
 		t.Errorf("%+v: %d choices", p, p.N)
 	}
@@ -276,8 +279,8 @@ func BenchmarkDecodeTokens(b *testing.B) {
 
 // TestBiasOfARequest: logit_bias replaces the server's default, which all requests share.
 func TestBiasOfARequest(t *testing.T) {
-	defaults := Sampling{Bias: append(make([]TokenBias, 0, 4), TokenBias{Token: 7, Bias: 1}, TokenBias{Token: 9, Bias: 2})}
-	decode := func(bias string) []TokenBias {
+	defaults := conversation.Sampling{Bias: append(make([]conversation.TokenBias, 0, 4), conversation.TokenBias{Token: 7, Bias: 1}, conversation.TokenBias{Token: 9, Bias: 2})}
+	decode := func(bias string) []conversation.TokenBias {
 		c, err := DecodeCompletion([]byte(`{"prompt":"x"`+bias+`}`), Options{Sampling: &defaults})
 		if err != nil {
 			t.Fatal(err)
@@ -285,10 +288,10 @@ func TestBiasOfARequest(t *testing.T) {
 		return c.Sampling.Bias
 	}
 	first, second := decode(`,"logit_bias":{"5":-1,"9":3}`), decode(`,"logit_bias":{"6":-2}`)
-	if want := []TokenBias{{5, -1}, {9, 3}}; !slices.Equal(first, want) {
+	if want := []conversation.TokenBias{{Token: 5, Bias: -1}, {Token: 9, Bias: 3}}; !slices.Equal(first, want) {
 		t.Errorf("the first request has %v, want %v", first, want)
 	}
-	if want := []TokenBias{{6, -2}}; !slices.Equal(second, want) {
+	if want := []conversation.TokenBias{{Token: 6, Bias: -2}}; !slices.Equal(second, want) {
 		t.Errorf("the second request has %v, want %v", second, want)
 	}
 	if got := decode(""); !slices.Equal(got, defaults.Bias) {

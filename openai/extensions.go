@@ -9,24 +9,24 @@ import (
 // regex), at the top level or in the object "coppice".
 var extensions = map[string]setter{
 	"top_k": func(r *reading, v value) { // -1 also means off
-		r.Sampling.TopK = int32(max(r.integer(v, -1, math.MaxInt32), 0))
+		r.Sampling.TopK = int32(max(r.Integer(v, -1, math.MaxInt32), 0))
 	},
-	"min_p":              func(r *reading, v value) { r.Sampling.MinP = r.number(v, 0, 1) },
-	"repetition_penalty": func(r *reading, v value) { r.Sampling.RepetitionPenalty = r.above(v, 10) },
-	"min_tokens":         func(r *reading, v value) { r.MinTokens = int(r.integer(v, 0, maxOutput)) },
-	"ignore_eos":         func(r *reading, v value) { r.IgnoreEOS = r.flag(v) },
+	"min_p":              func(r *reading, v value) { r.Sampling.MinP = r.Number(v, 0, 1) },
+	"repetition_penalty": func(r *reading, v value) { r.Sampling.RepetitionPenalty = r.Above(v, 10) },
+	"min_tokens":         func(r *reading, v value) { r.MinTokens = int(r.Integer(v, 0, maxOutput)) },
+	"ignore_eos":         func(r *reading, v value) { r.IgnoreEOS = r.Flag(v) },
 	"stop_token_ids":     func(r *reading, v value) { r.StopTokens = r.tokens(v, maxStopTokens) },
 	"allowed_token_ids": func(r *reading, v value) {
 		if r.AllowedTokens = r.tokens(v, maxAllowed); len(r.AllowedTokens) == 0 {
-			r.fail(v, "invalid_value", "%s is empty, so no token could be sampled", v)
+			r.Fail(v, "invalid_value", "%s is empty, so no token could be sampled", v)
 		}
 	},
-	"include_stop_str_in_output": func(r *reading, v value) { r.KeepStop = r.flag(v) },
+	"include_stop_str_in_output": func(r *reading, v value) { r.KeepStop = r.Flag(v) },
 	"prompt_logprobs":            (*reading).promptLogprobs,
-	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.flag(v) },
+	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.Flag(v) },
 	"cache_salt":                 (*reading).salt,
 	"priority": func(r *reading, v value) {
-		r.Priority = int32(r.integer(v, math.MinInt32, math.MaxInt32))
+		r.Priority = int32(r.Integer(v, math.MinInt32, math.MaxInt32))
 	},
 	"regex":              (*reading).regex,
 	"guided_regex":       (*reading).regex,
@@ -47,18 +47,18 @@ var extensions = map[string]setter{
 var own = map[string]setter{
 	"timeout":       func(r *reading, v value) { r.Timeout = r.seconds(v) },
 	"queue_timeout": func(r *reading, v value) { r.QueueTimeout = r.seconds(v) },
-	"public_tokens": func(r *reading, v value) { r.PublicTokens = int(r.integer(v, 0, maxOutput)) },
+	"public_tokens": func(r *reading, v value) { r.PublicTokens = int(r.Integer(v, 0, maxOutput)) },
 	"speculate": func(r *reading, v value) {
 		switch {
-		case v.raw[0] != '"':
-			r.Speculate = int16(r.integer(v, 1, maxSpeculate))
-		case r.oneOf(v, "auto", "off") == "off":
+		case v.Raw[0] != '"':
+			r.Speculate = int16(r.Integer(v, 1, maxSpeculate))
+		case r.OneOf(v, "auto", "off") == "off":
 			r.Speculate = -1
 		default:
 			r.Speculate = -2
 		}
 	},
-	"class": func(r *reading, v value) { r.Class = r.label(v, "") },
+	"class": func(r *reading, v value) { r.Class = r.Label(v, "") },
 }
 
 // top holds the fields that are allowed at the top level only: the object "coppice", which
@@ -70,22 +70,22 @@ var top = map[string]setter{
 
 // salt reads cache_salt.
 func (r *reading) salt(v value) {
-	if s := r.label(v, r.last.salt); v.raw[0] == '"' {
+	if s := r.Label(v, r.last.salt); v.Raw[0] == '"' {
 		r.CacheSalt = s
 	}
 }
 
 // seconds reads a duration of at least a nanosecond, because 0 would mean no limit.
 func (d *decoder) seconds(v value) time.Duration {
-	return max(time.Duration(float64(d.above(v, maxSeconds))*float64(time.Second)), 1)
+	return max(time.Duration(float64(d.Above(v, maxSeconds))*float64(time.Second)), 1)
 }
 
 // promptLogprobs reads the number of most likely tokens to report for each prompt token.
 func (r *reading) promptLogprobs(v value) {
-	if v.raw[0] == 't' || v.raw[0] == 'f' {
-		r.PromptLogprobs = r.flag(v)
+	if v.Raw[0] == 't' || v.Raw[0] == 'f' {
+		r.PromptLogprobs = r.Flag(v)
 		return
 	}
-	r.PromptTop = int(r.integer(v, 0, MaxTopLogprobs))
+	r.PromptTop = int(r.Integer(v, 0, MaxTopLogprobs))
 	r.PromptLogprobs = true
 }

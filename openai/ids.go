@@ -6,46 +6,47 @@ import (
 	"math/bits"
 	"slices"
 
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// ids appends token ids to dst until dst has as many as most says. The scanner must be after the
+// scanIDs appends token ids to dst until dst has as many as most says. The scanner must be after the
 // opening bracket of their array, and is then after the array. truncated reports that the array
-// has more ids. odd is the first element that is not a token id, nil if there is none; ids appends
+// has more ids. odd is the first element that is not a token id, nil if there is none; scanIDs appends
 // nothing after it.
-func (s *scanner) ids(dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
-	if s.next() == ']' {
-		s.at++
+func scanIDs(s *scanner, dst []kv.Token, most int) (_ []kv.Token, truncated bool, odd []byte) {
+	if s.Next() == ']' {
+		s.At++
 		return dst, false, nil
 	}
 	for len(dst) < most {
 		dst = slices.Grow(dst, 1)
-		n, at, ok := readIDs(dst[len(dst):min(cap(dst), most)], s.b, s.at)
-		if dst, s.at = dst[:len(dst)+n], at; ok {
+		n, at, ok := readIDs(dst[len(dst):min(cap(dst), most)], s.B, s.At)
+		if dst, s.At = dst[:len(dst)+n], at; ok {
 			continue
 		}
-		if s.next() == 0 {
-			s.broken = true
+		if s.Next() == 0 {
+			s.Broken = true
 			return dst, false, nil
 		}
-		raw, _ := s.skip()
-		id, ok := whole(raw)
+		raw, _ := s.Skip()
+		id, ok := jsonbody.Whole(raw)
 		if !ok || id < 0 || id > math.MaxUint32 {
-			s.at = at
-			s.leave(1)
+			s.At = at
+			s.Leave(1)
 			return dst, false, raw
 		}
 		dst = append(dst, kv.Token(id))
-		end := s.next()
+		end := s.Next()
 		if end != ']' && end != ',' {
-			s.broken = true
+			s.Broken = true
 			return dst, false, nil
 		}
-		if s.at++; end == ']' {
+		if s.At++; end == ']' {
 			return dst, false, nil
 		}
 	}
-	s.leave(1)
+	s.Leave(1)
 	return dst, true, nil
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -20,32 +22,32 @@ const (
 var roles = []string{"system", "developer", "user", "assistant", "tool"}
 
 func (r *reading) messages(v value) {
-	s := scanner{b: v.raw}
-	r.chat.Messages = r.conversationAt(&s, v.top, nil)
+	s := scanner{B: v.Raw}
+	r.chat.Messages = r.conversationAt(&s, v.Top, nil)
 }
 
 // conversationAt appends the messages of the array at s to all, and moves s past the array. top is
 // the whole body, for the paths in errors. Each message is scanned once.
 func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []chat.Message {
-	first := s.next()
-	v := value{s.b[s.at:], top}
+	first := s.Next()
+	v := value{Raw: s.B[s.At:], Top: top}
 	if first != '[' {
-		if s.skip(); first != 'n' {
-			d.want(v, "an array of messages")
+		if s.Skip(); first != 'n' {
+			d.Want(v, "an array of messages")
 		}
 		return all
 	}
-	s.at++
-	for i := 0; s.more(i, ']'); i++ {
-		if len(all) == maxMessages && !d.lenient {
-			d.fail(v, "invalid_value", "%s has over %d messages", v, maxMessages)
+	s.At++
+	for i := 0; s.More(i, ']'); i++ {
+		if len(all) == maxMessages && !d.Lenient {
+			d.Fail(v, "invalid_value", "%s has over %d messages", v, maxMessages)
 		}
-		mark := len(d.kept)
+		mark := len(d.Kept)
 		all = append(all, d.messageAt(s, top))
-		d.kept = d.kept[:mark]
+		d.Kept = d.Kept[:mark]
 	}
 	if len(all) == 0 {
-		d.fail(v, "invalid_value", "%s is empty, want at least one message", v)
+		d.Fail(v, "invalid_value", "%s is empty, want at least one message", v)
 	}
 	return all
 }
@@ -54,36 +56,36 @@ func (d *decoder) conversationAt(s *scanner, top []byte, all []chat.Message) []c
 // errors. The role developer, which replaces system in OpenAI's newer models, becomes system,
 // because templates that don't know developer omit such messages silently.
 func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
-	v := value{s.b[s.at:], top}
-	if s.next() != '{' {
-		d.want(v, "a message, which is an object")
-		s.skip()
+	v := value{Raw: s.B[s.At:], Top: top}
+	if s.Next() != '{' {
+		d.Want(v, "a message, which is an object")
+		s.Skip()
 		return m
 	}
 	said, refusal := false, ""
-	for _, f := range d.members(s, v, "", nil) {
-		switch string(f.name) {
+	for _, f := range d.Members(s, v, "", nil) {
+		switch string(f.Name) {
 		case "role":
-			m.Role = d.role(f.value)
+			m.Role = d.role(f.Value)
 		case "content":
-			m.Content, m.Parts = d.content(f.value)
+			m.Content, m.Parts = d.content(f.Value)
 			said = true
 		case "name":
-			m.Name = d.text(f.value)
+			m.Name = d.Text(f.Value)
 		case "reasoning_content", "reasoning":
-			m.Reasoning = d.text(f.value)
+			m.Reasoning = d.Text(f.Value)
 		case "tool_call_id":
-			m.ToolCallID = d.text(f.value)
+			m.ToolCallID = d.Text(f.Value)
 		case "tool_calls":
-			m.ToolCalls = d.toolCalls(f.value)
+			m.ToolCalls = d.toolCalls(f.Value)
 		case "refusal":
-			refusal = d.text(f.value)
+			refusal = d.Text(f.Value)
 		case "audio", "function_call":
-			if !d.lenient {
-				d.fail(f, Unsupported, "%s is not supported: content and tool_calls are", f)
+			if !d.Lenient {
+				d.Fail(f, conversation.Unsupported, "%s is not supported: content and tool_calls are", f)
 			}
 		default:
-			d.unknown("messages[].", f)
+			d.Unknown("messages[].", f)
 		}
 	}
 	if m.Content == "" { // an earlier answer of the model, if it refused
@@ -96,12 +98,12 @@ func (d *decoder) messageAt(s *scanner, top []byte) (m chat.Message) {
 // role reads a string that must be one of roles. For a proxy other names are allowed too, because
 // a worker may know them. It returns "system" for "developer".
 func (d *decoder) role(v value) string {
-	role, ok := d.among(v, roles)
+	role, ok := d.Among(v, roles)
 	switch {
-	case role == "function" && !d.lenient:
-		d.fail(v, "invalid_value", "%s is %q, the older form of tools: use the role tool with tool_call_id, and tool_calls in place of function_call", v, role)
-	case !ok && !d.lenient:
-		d.oneOf(v, roles...)
+	case role == "function" && !d.Lenient:
+		d.Fail(v, "invalid_value", "%s is %q, the older form of tools: use the role tool with tool_call_id, and tool_calls in place of function_call", v, role)
+	case !ok && !d.Lenient:
+		d.OneOf(v, roles...)
 	case role == "developer":
 		return "system"
 	}
@@ -114,37 +116,37 @@ func (d *decoder) role(v value) string {
 func (d *decoder) checkMessage(v value, m *chat.Message, said bool) {
 	switch {
 	case m.Role == "":
-		d.missing(v.at("role"))
-	case d.lenient: // the worker judges the rest
+		d.Missing(v.At("role"))
+	case d.Lenient: // the worker judges the rest
 	case !said && m.Role != "assistant" && m.Role != "tool":
-		d.missing(v.at("content"))
+		d.Missing(v.At("content"))
 	case m.ToolCalls != nil && m.Role != "assistant":
-		at := v.at("tool_calls")
-		d.fail(at, "invalid_value", "%s are for the role assistant, but this message has the role %s", at, m.Role)
+		at := v.At("tool_calls")
+		d.Fail(at, "invalid_value", "%s are for the role assistant, but this message has the role %s", at, m.Role)
 	case m.ToolCallID == "" && m.Role == "tool":
-		d.missing(v.at("tool_call_id"))
+		d.Missing(v.At("tool_call_id"))
 	}
 }
 
 // content reads a text, or parts that are texts. text has the parts joined by newlines, as in vLLM, since
 // only some templates accept parts; parts is nil for a text.
 func (d *decoder) content(v value) (text string, parts []chat.Part) {
-	switch v.raw[0] {
+	switch v.Raw[0] {
 	case '"':
-		return d.text(v), nil
+		return d.Text(v), nil
 	case '[':
 	default:
-		d.want(v, "a string or an array of parts")
+		d.Want(v, "a string or an array of parts")
 		return placeholder(v), nil
 	}
 	var texts []string
-	for _, e := range d.list(v, "") {
-		if len(texts) == maxParts && !d.lenient {
-			d.fail(v, "invalid_value", "%s has over %d parts", v, maxParts)
+	for _, e := range d.List(v, "") {
+		if len(texts) == maxParts && !d.Lenient {
+			d.Fail(v, "invalid_value", "%s has over %d parts", v, maxParts)
 		}
-		mark := len(d.kept)
+		mark := len(d.Kept)
 		text, ok := d.part(e)
-		if d.kept = d.kept[:mark]; !ok {
+		if d.Kept = d.Kept[:mark]; !ok {
 			text = placeholder(e)
 		}
 		texts, parts = append(texts, text), append(parts, chat.Part{Type: "text", Text: text})
@@ -155,25 +157,25 @@ func (d *decoder) content(v value) (text string, parts []chat.Part) {
 // part returns the text of the content part v, a text or a refusal; ok is false if v is neither. A proxy also
 // accepts strings, and the names of text parts in OpenAI's Responses API, as vLLM does.
 func (d *decoder) part(v value) (text string, ok bool) {
-	if d.lenient && v.raw[0] == '"' {
-		return d.text(v), true
+	if d.Lenient && v.Raw[0] == '"' {
+		return d.Text(v), true
 	}
-	all := d.object(v, "a part, which is an object")
+	all := d.Object(v, "a part, which is an object")
 	var kind string
 	for _, f := range all { // the type first: the other fields depend on it
-		if string(f.name) == "type" {
-			kind = d.again(f.value, "text")
+		if string(f.Name) == "type" {
+			kind = d.Again(f.Value, "text")
 		}
 	}
 	switch {
-	case v.raw[0] != '{':
+	case v.Raw[0] != '{':
 		return "", false
 	case kind == "":
-		d.missing(v.at("type"))
+		d.Missing(v.At("type"))
 		return "", false
-	case kind == "text", kind == "refusal", d.lenient && (kind == "input_text" || kind == "output_text"):
+	case kind == "text", kind == "refusal", d.Lenient && (kind == "input_text" || kind == "output_text"):
 	default:
-		d.fail(v, "unsupported_value", "%s has the type %q; only text is supported", v, clip(kind))
+		d.Fail(v, "unsupported_value", "%s has the type %q; only text is supported", v, jsonbody.Clip(kind))
 		return "", false
 	}
 	key := "text"
@@ -181,16 +183,16 @@ func (d *decoder) part(v value) (text string, ok bool) {
 		key = kind
 	}
 	for _, f := range all {
-		switch string(f.name) {
+		switch string(f.Name) {
 		case "type":
 		case key:
-			text, ok = d.text(f.value), f.raw[0] == '"'
+			text, ok = d.Text(f.Value), f.Raw[0] == '"'
 		default:
-			d.unknown("messages[].content[].", f)
+			d.Unknown("messages[].content[].", f)
 		}
 	}
 	if !ok {
-		d.missing(v.at(key))
+		d.Missing(v.At(key))
 	}
 	return text, ok
 }
@@ -199,33 +201,33 @@ func (d *decoder) part(v value) (text string, ok bool) {
 // texts, and different values different ones (except for hash collisions), so that prompts that
 // differ only there have different hashes.
 func placeholder(v value) string {
-	return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.raw))
+	return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.Raw))
 }
 
 // toolCalls reads the calls in an earlier turn of the assistant.
 func (d *decoder) toolCalls(v value) []chat.ToolCall {
 	var all []chat.ToolCall
-	for _, raw := range d.objects(v, maxToolCalls) {
-		at, mark := value{raw, v.top}, len(d.kept)
+	for _, raw := range d.Objects(v, maxToolCalls) {
+		at, mark := value{Raw: raw, Top: v.Top}, len(d.Kept)
 		var call chat.ToolCall
-		for _, f := range d.object(at, "an object") {
-			switch string(f.name) {
+		for _, f := range d.Object(at, "an object") {
+			switch string(f.Name) {
 			case "id":
-				call.ID = d.text(f.value)
+				call.ID = d.Text(f.Value)
 			case "type":
-				d.oneOf(f.value, "function")
+				d.OneOf(f.Value, "function")
 			case "index": // copied from a stream's delta by some clients
-				d.integer(f.value, 0, maxToolCalls)
+				d.Integer(f.Value, 0, maxToolCalls)
 			case "function":
-				d.called(f.value, &call)
+				d.called(f.Value, &call)
 			default:
-				d.unknown("messages[].tool_calls[].", f)
+				d.Unknown("messages[].tool_calls[].", f)
 			}
 		}
 		if call.Name == "" {
-			d.missing(at.at("function.name"))
+			d.Missing(at.At("function.name"))
 		}
-		all, d.kept = append(all, call), d.kept[:mark]
+		all, d.Kept = append(all, call), d.Kept[:mark]
 	}
 	return all
 }
@@ -233,16 +235,16 @@ func (d *decoder) toolCalls(v value) []chat.ToolCall {
 // called reads the function of a tool call. Its arguments stay raw JSON: a string that contains
 // an object.
 func (d *decoder) called(v value, call *chat.ToolCall) {
-	for _, f := range d.object(v, "an object") {
-		switch string(f.name) {
+	for _, f := range d.Object(v, "an object") {
+		switch string(f.Name) {
 		case "name":
-			call.Name = d.text(f.value)
+			call.Name = d.Text(f.Value)
 		case "arguments":
-			if d.lenient || d.isText(f.value) {
-				call.Arguments = f.raw
+			if d.Lenient || d.IsText(f.Value) {
+				call.Arguments = f.Raw
 			}
 		default:
-			d.unknown("messages[].tool_calls[].function.", f)
+			d.Unknown("messages[].tool_calls[].function.", f)
 		}
 	}
 }

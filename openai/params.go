@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -18,6 +20,7 @@ const (
 	// maxStopBytes covers all stop strings together: the automaton that finds them takes up to
 	// 512 times as much memory, per prompt.
 	maxStopBytes   = 1024
+	maxTexts       = 1024 // of guided_choice
 	maxStopTokens  = 256
 	maxBiases      = 1024
 	maxAllowed     = 1 << 20 // allowed_token_ids
@@ -29,17 +32,17 @@ const (
 
 // shared are OpenAI's fields common to both endpoints.
 var shared = map[string]setter{
-	"model":  func(r *reading, v value) { r.Model = r.again(v, r.last.model) },
-	"user":   func(r *reading, v value) { r.User = r.again(v, r.last.user) },
-	"stream": func(r *reading, v value) { r.Stream = r.flag(v) },
-	"n":      func(r *reading, v value) { r.N = max(int(r.integer(v, 1, maxN)), 1) },
+	"model":  func(r *reading, v value) { r.Model = r.Again(v, r.last.model) },
+	"user":   func(r *reading, v value) { r.User = r.Again(v, r.last.user) },
+	"stream": func(r *reading, v value) { r.Stream = r.Flag(v) },
+	"n":      func(r *reading, v value) { r.N = max(int(r.Integer(v, 1, maxN)), 1) },
 	"seed": func(r *reading, v value) {
-		r.Sampling.Seed, r.Seeded = uint64(r.integer(v, math.MinInt64, math.MaxInt64)), true
+		r.Sampling.Seed, r.Seeded = uint64(r.Integer(v, math.MinInt64, math.MaxInt64)), true
 	},
-	"temperature":       func(r *reading, v value) { r.Sampling.Temperature = r.number(v, 0, 2) },
-	"top_p":             func(r *reading, v value) { r.Sampling.TopP = r.above(v, 1) },
-	"presence_penalty":  func(r *reading, v value) { r.Sampling.PresencePenalty = r.number(v, -2, 2) },
-	"frequency_penalty": func(r *reading, v value) { r.Sampling.FrequencyPenalty = r.number(v, -2, 2) },
+	"temperature":       func(r *reading, v value) { r.Sampling.Temperature = r.Number(v, 0, 2) },
+	"top_p":             func(r *reading, v value) { r.Sampling.TopP = r.Above(v, 1) },
+	"presence_penalty":  func(r *reading, v value) { r.Sampling.PresencePenalty = r.Number(v, -2, 2) },
+	"frequency_penalty": func(r *reading, v value) { r.Sampling.FrequencyPenalty = r.Number(v, -2, 2) },
 	"max_tokens":        func(r *reading, v value) { r.NoOutput = r.outputLimit(v, &r.MaxTokens) },
 	"stop":              (*reading).stop,
 	"logit_bias":        (*reading).logitBias,
@@ -49,20 +52,20 @@ var shared = map[string]setter{
 
 // stop reads stop: a string, or a list of at most maxStops.
 func (r *reading) stop(v value) {
-	if v.raw[0] == '"' {
-		if s := r.text(v); s != "" { // some clients send "" for none
+	if v.Raw[0] == '"' {
+		if s := r.Text(v); s != "" { // some clients send "" for none
 			r.StopStrings = []string{s}
 			r.stopBytes(v)
 		}
 		return
 	}
-	if v.raw[0] != '[' {
-		r.want(v, "a string or an array of strings")
+	if v.Raw[0] != '[' {
+		r.Want(v, "a string or an array of strings")
 	}
-	r.StopStrings = r.texts(v, maxStops)
+	r.StopStrings = r.Texts(v, maxStops)
 	for i, s := range r.StopStrings {
 		if s == "" {
-			r.fail(v.index(i), "invalid_value", "%s is empty: the output would end before it began", v.index(i))
+			r.Fail(v.Index(i), "invalid_value", "%s is empty: the output would end before it began", v.Index(i))
 		}
 	}
 	r.stopBytes(v)
@@ -75,37 +78,37 @@ func (r *reading) stopBytes(v value) {
 		n += len(s)
 	}
 	if n > maxStopBytes {
-		r.fail(v, "invalid_value", "%s has %d bytes, want at most %d", v, n, maxStopBytes)
+		r.Fail(v, "invalid_value", "%s has %d bytes, want at most %d", v, n, maxStopBytes)
 	}
 }
 
 // logitBias replaces the server's default. It sorts by token, because the order in an object has no
 // meaning.
 func (r *reading) logitBias(v value) {
-	all := r.object(v, "an object of token ids and numbers")
+	all := r.Object(v, "an object of token ids and numbers")
 	if len(all) > maxBiases {
-		r.fail(v, "invalid_value", "%s has %d tokens, want at most %d", v, len(all), maxBiases)
+		r.Fail(v, "invalid_value", "%s has %d tokens, want at most %d", v, len(all), maxBiases)
 	}
 	byToken := map[kv.Token]float32{}
 	for _, f := range all {
-		n, err := strconv.ParseUint(string(f.name), 10, 32)
+		n, err := strconv.ParseUint(string(f.Name), 10, 32)
 		if err != nil {
-			r.fail(f, "invalid_value", "%s has the key %q, want a token id", v, clip(string(f.name)))
+			r.Fail(f, "invalid_value", "%s has the key %q, want a token id", v, jsonbody.Clip(string(f.Name)))
 		}
-		byToken[kv.Token(n)] = r.number(f.value, -100, 100)
+		byToken[kv.Token(n)] = r.Number(f.Value, -100, 100)
 	}
 	r.Sampling.Bias = nil // not the default's array, which all requests share
 	for _, t := range slices.Sorted(maps.Keys(byToken)) {
-		r.Sampling.Bias = append(r.Sampling.Bias, TokenBias{Token: t, Bias: byToken[t]})
+		r.Sampling.Bias = append(r.Sampling.Bias, conversation.TokenBias{Token: t, Bias: byToken[t]})
 	}
 }
 
 // streaming reads stream_options.
 func (r *reading) streaming(v value) {
 	r.streamOptions = true
-	r.fields(v, "stream_options.", map[string]func(value){
-		"include_usage":          func(v value) { r.IncludeUsage = r.flag(v) },
-		"include_obfuscation":    func(v value) { r.flag(v) }, // padding against traffic analysis; not implemented
-		"continuous_usage_stats": func(v value) { r.ContinuousUsage = r.flag(v) },
+	r.Fields(v, "stream_options.", map[string]func(value){
+		"include_usage":          func(v value) { r.IncludeUsage = r.Flag(v) },
+		"include_obfuscation":    func(v value) { r.Flag(v) }, // padding against traffic analysis; not implemented
+		"continuous_usage_stats": func(v value) { r.ContinuousUsage = r.Flag(v) },
 	})
 }

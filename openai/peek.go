@@ -2,7 +2,10 @@ package openai
 
 import (
 	"cmp"
+	"fmt"
 
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -68,9 +71,9 @@ var routed = map[string]setter{
 	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
 	"priority":               func(r *reading, v value) { hint(&r.routing.top, v) },
 	"nvext":                  (*reading).nvext,
-	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given, and the worker may apply it", v) }),
+	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.Fail(v, "", "%s is given, and the worker may apply it", v) }),
 	"add_special_tokens": func(r *reading, v value) {
-		r.routing.special, r.routing.marks = v.raw[0] == 't', v.raw[0] == 't' || v.raw[0] == 'f'
+		r.routing.special, r.routing.marks = v.Raw[0] == 't', v.Raw[0] == 't' || v.Raw[0] == 'f'
 	},
 }
 
@@ -82,7 +85,7 @@ var routedOwn = map[string]setter{
 }
 
 var routedCompletion = map[string]setter{
-	"prompt_embeds": ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the prompt has no tokens", v) }),
+	"prompt_embeds": ofPrompt(func(r *reading, v value) { r.Fail(v, "", "%s is given: the prompt has no tokens", v) }),
 }
 
 var routedChat = map[string]setter{
@@ -94,16 +97,16 @@ var routedChat = map[string]setter{
 	"continue_final_message": ofPrompt(chatFields["continue_final_message"]),
 	"reasoning_effort":       ofPrompt(chatFields["reasoning_effort"]),
 	"chat_template_kwargs":   ofPrompt(chatFields["chat_template_kwargs"]),
-	"chat_template":          ofPrompt(func(r *reading, v value) { r.fail(v, "", "%s is given: the request has its own template", v) }),
+	"chat_template":          ofPrompt(func(r *reading, v value) { r.Fail(v, "", "%s is given: the request has its own template", v) }),
 }
 
 // ofPrompt returns a setter that does what set does, for a field that is part of the prompt:
 // faults in the field are recorded as the doubt.
 func ofPrompt(set setter) setter {
 	return func(r *reading, v value) {
-		r.ofPrompt = true
+		r.OfPrompt = true
 		set(r, v)
-		r.ofPrompt = false
+		r.OfPrompt = false
 	}
 }
 
@@ -113,7 +116,7 @@ const maxHint = 64
 // hint stores the raw JSON of v in to. It cuts a value of more than maxHint bytes and appends
 // "...", so that the result is no number, and is refused when the hint is used.
 func hint(to *string, v value) {
-	if *to = string(v.raw[:min(len(v.raw), maxHint)]); len(v.raw) > maxHint {
+	if *to = string(v.Raw[:min(len(v.Raw), maxHint)]); len(v.Raw) > maxHint {
 		*to += "..."
 	}
 }
@@ -121,19 +124,19 @@ func hint(to *string, v value) {
 // nvext reads the hints in Dynamo's field nvext.
 func (r *reading) nvext(v value) {
 	h := &r.routing.hints
-	for _, group := range r.object(v, "") {
-		router, agent := string(group.name) == "router", string(group.name) == "agent_hints"
+	for _, group := range r.Object(v, "") {
+		router, agent := string(group.Name) == "router", string(group.Name) == "agent_hints"
 		if !router && !agent {
 			continue
 		}
-		for _, f := range r.object(group.value, "") {
-			switch name := string(f.name); {
+		for _, f := range r.Object(group.Value, "") {
+			switch name := string(f.Name); {
 			case router && name == "ttft_target":
-				hint(&h.TTFT, f.value)
+				hint(&h.TTFT, f.Value)
 			case router && name == "itl_target":
-				hint(&h.ITL, f.value)
+				hint(&h.ITL, f.Value)
 			case agent && name == "priority":
-				hint(&h.Priority, f.value)
+				hint(&h.Priority, f.Value)
 			}
 		}
 	}
@@ -160,28 +163,28 @@ func (p *Peeked) Reset() {
 		if cap(q.ids) > keptTokens {
 			q.ids = nil
 		}
-		if cap(q.buf) > keptBytes {
-			q.buf = nil
+		if cap(q.Buf) > keptBytes {
+			q.Buf = nil
 		}
-		if cap(q.kept) > keptFields {
-			q.kept = nil
+		if cap(q.Kept) > keptFields {
+			q.Kept = nil
 		}
 	}
 	*p = Peeked{Most: p.Most, state: p.state, Messages: messages[:0]}
 }
 
 // PeekCompletion resets p and decodes the body of a request to /v1/completions into it. The
-// error, an *Error of status 400, means that no worker could read the body: it is not a JSON
+// error, an *conversation.Error of status 400, means that no worker could read the body: it is not a JSON
 // object, or ends early. p does not refer to body.
 func PeekCompletion(body []byte, p *Peeked) error {
 	q := p.begin()
-	q.Params, q.completion = &q.asCompletion.Params, &q.asCompletion
+	q.Params, q.Shown, q.completion = &q.asCompletion.Params, &q.asCompletion.Shown, &q.asCompletion
 	q.MaxTokens = defaultCompletionTokens
 	if err := p.read(body, "prompt", routedCompletion); err != nil {
 		return err
 	}
-	if q.ofPrompt = true; q.prompts == 0 {
-		q.missing(param("prompt"))
+	if q.OfPrompt = true; q.prompts == 0 {
+		q.Missing(param("prompt"))
 	}
 	if p.Prompts, p.Truncated = q.prompts, q.cut; len(q.first) > 0 {
 		p.Text, p.Tokens = q.first[0].Text, q.first[0].Tokens
@@ -196,16 +199,16 @@ func PeekCompletion(body []byte, p *Peeked) error {
 func PeekChat(body []byte, p *Peeked) error {
 	q := p.begin()
 	c := &q.asChat
-	q.Params, q.chat = &c.Params, c
+	q.Params, q.Shown, q.chat = &c.Params, &c.Shown, c
 	q.turns, c.Options.AddGenerationPrompt = p.Messages, true
 	if err := p.read(body, "messages", routedChat); err != nil {
 		return err
 	}
 	c.Messages = q.turns
-	if q.ofPrompt = true; len(c.Messages) == 0 {
-		q.missing(param("messages"))
+	if q.OfPrompt = true; len(c.Messages) == 0 {
+		q.Missing(param("messages"))
 	}
-	if q.checkFinal(); q.wanted.none {
+	if q.checkFinal(); q.wanted.None {
 		c.Options.Tools = nil
 	}
 	if q.newer > 0 {
@@ -216,9 +219,9 @@ func PeekChat(body []byte, p *Peeked) error {
 	return nil
 }
 
-// CutFinal is [Chat.CutFinal].
+// CutFinal is [conversation.Turn.CutFinal].
 func (p *Peeked) CutFinal(rendered string) (string, error) {
-	c := Chat{Messages: p.Messages, ContinueFinal: p.ContinueFinal}
+	c := conversation.Turn{Messages: p.Messages, ContinueFinal: p.ContinueFinal}
 	return c.CutFinal(rendered)
 }
 
@@ -234,48 +237,48 @@ func (p *Peeked) begin() *peeking {
 		most = maxPromptTokens
 	}
 	*q = peeking{first: q.first[:0], reading: reading{last: q.last,
-		decoder: decoder{lenient: true, most: most, kept: q.kept[:0], buf: q.buf, ids: q.ids}}}
+		decoder: decoder{Decoder: jsonbody.Decoder{Lenient: true, Kept: q.Kept[:0], Buf: q.Buf}, most: most, ids: q.ids}}}
 	return q
 }
 
 // read decodes the members of body with the setters in routed and more. long is the name of the
 // member with the prompt or the messages. If body is not a JSON object, read resets p and returns
-// an *Error.
+// an *conversation.Error.
 func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 	q := p.state
-	s := scanner{b: body}
-	if q.broken = s.next() != '{'; !q.broken {
-		all := q.members(&s, value{body[s.at:], body}, long, func(s scanner) scanner { return q.readLong(s, body, long) })
+	s := scanner{B: body}
+	if q.Broken = s.Next() != '{'; !q.Broken {
+		all := q.Members(&s, value{Raw: body[s.At:], Top: body}, long, func(s scanner) scanner { return q.readLong(s, body, long) })
 		for _, f := range all {
-			if set := find(f.name, routed, more); set != nil {
-				set(&q.reading, f.value)
+			if set := find(f.Name, routed, more); set != nil {
+				set(&q.reading, f.Value)
 			}
 		}
 	}
-	if !q.broken && s.next() == 0 && s.at == len(body) {
+	if !q.Broken && s.Next() == 0 && s.At == len(body) {
 		return nil
 	}
 	p.end()
 	p.Reset()
-	if shallow(body) { // find the fault that a server would report
-		if _, fault := parseObject(body); fault != nil {
-			return fault
+	if jsonbody.Shallow(body) { // find the fault that a server would report
+		if _, fault := jsonbody.ParseObject(body); fault != nil {
+			return conversation.Invalid(fault.Param, fault.Code, "%s", fault.Message)
 		}
 	}
-	return invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.at)
+	return conversation.Invalid("", "invalid_json", "the body is not a JSON object: it can't be read beyond byte %d", s.At)
 }
 
 // readLong reads the prompt or the messages at s, depending on name, and returns the scanner after
 // them. top is the whole body. If the body has the member twice, the last one counts.
 func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
-	q.doubt, q.cut, q.ofPrompt = nil, false, true
+	q.Doubt, q.cut, q.OfPrompt = nil, false, true
 	if name == "prompt" {
 		q.first, q.prompts = q.promptsAt(&s, top, q.first[:0])
 	} else {
 		clear(q.turns)
 		q.turns = q.conversationAt(&s, top, q.turns[:0])
 	}
-	q.ofPrompt = false
+	q.OfPrompt = false
 	return s
 }
 
@@ -289,7 +292,9 @@ func (p *Peeked) end() {
 	if q.routing.marks {
 		p.SpecialTokens = &q.routing.special
 	}
-	p.Doubt = q.doubt
+	if p.Doubt = nil; q.Doubt != nil {
+		p.Doubt = fmt.Errorf("openai: %w", q.Doubt)
+	}
 	for _, name := range []struct{ to, is *string }{{&q.last.model, &p.Model}, {&q.last.user, &p.User}, {&q.last.salt, &p.CacheSalt}} {
 		if *name.is != "" && len(*name.is) <= keptName {
 			*name.to = *name.is
@@ -298,8 +303,8 @@ func (p *Peeked) end() {
 	if p.Tokens != nil {
 		q.ids = p.Tokens[:0]
 	}
-	clear(q.kept)
+	clear(q.Kept)
 	clear(q.first)
 	q.turns = nil
-	q.asCompletion, q.asChat, q.Params = Completion{}, Chat{}, nil
+	q.asCompletion, q.asChat, q.Params, q.Shown = Completion{}, Chat{}, nil, nil
 }

@@ -1,7 +1,6 @@
 package openai
 
 import (
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -9,6 +8,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/conversation"
 )
 
 // agrees reads body into p, which may have read other bodies before. If a strict decoder accepts
@@ -39,7 +40,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 		if !reflect.DeepEqual(p.Messages, c.Messages) || !reflect.DeepEqual(p.Options, c.Options) || p.ContinueFinal != c.ContinueFinal {
 			t.Fatalf("%s\ngives %+v %+v %v,\nwant  %+v %+v %v", body, p.Messages, p.Options, p.ContinueFinal, c.Messages, c.Options, c.ContinueFinal)
 		}
-	} else if err := PeekChat(body, p); err != nil && err.(*Error).Message == "" {
+	} else if err := PeekChat(body, p); err != nil && err.(*conversation.Error).Message == "" {
 		t.Fatalf("%s is refused without a word", body)
 	}
 	if string(body) != before {
@@ -48,7 +49,7 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	return accepted
 }
 
-func sameParams(t *testing.T, body []byte, want *Params, p *Peeked) {
+func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked) {
 	t.Helper()
 	type params struct {
 		model, user, salt string
@@ -164,7 +165,7 @@ func TestPeekIsLenient(t *testing.T) {
 		p := Peeked{Most: 4}
 		got := ""
 		if err := PeekCompletion([]byte(tc.body), &p); err != nil {
-			got = err.(*Error).Code
+			got = err.(*conversation.Error).Code
 		} else {
 			got = fmt.Sprintf("%d %q", p.Prompts, p.Text)
 			if p.Tokens != nil {
@@ -257,20 +258,6 @@ func FuzzPeek(f *testing.F) {
 	}
 	var p Peeked
 	f.Fuzz(func(t *testing.T, body []byte) { agrees(t, &p, body) })
-}
-
-// FuzzUnescape: strings are decoded as by encoding/json.
-func FuzzUnescape(f *testing.F) {
-	for _, s := range []string{`a\nb`, `\u00e9\ud83d\ude00`, `\ud83d\u0041`, "\xff\\\"", `\ud83dx`, `\/\\`} {
-		f.Add([]byte(s))
-	}
-	f.Fuzz(func(t *testing.T, raw []byte) {
-		got := appendUnescaped(nil, raw)
-		var want string
-		if json.Unmarshal([]byte(`"`+string(raw)+`"`), &want) == nil && string(got) != want {
-			t.Errorf("%q becomes %q, want %q", raw, got, want)
-		}
-	})
 }
 
 func TestPeekAllocates(t *testing.T) {

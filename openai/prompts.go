@@ -2,8 +2,8 @@ package openai
 
 // promptList reads a text, texts, token ids, or arrays of token ids.
 func (d *decoder) promptList(v value) []Prompt {
-	s := scanner{b: v.raw}
-	all, _ := d.promptsAt(&s, v.top, nil)
+	s := scanner{B: v.Raw}
+	all, _ := d.promptsAt(&s, v.Top, nil)
 	return all
 }
 
@@ -12,56 +12,56 @@ func (d *decoder) promptList(v value) []Prompt {
 // most d.most of its tokens, but counts all prompts.
 func (d *decoder) promptsAt(s *scanner, top []byte, all []Prompt) (_ []Prompt, count int) {
 	const what = "a string, an array of strings, an array of token ids, or an array of such arrays"
-	first := s.next()
-	v := value{s.b[s.at:], top}
+	first := s.Next()
+	v := value{Raw: s.B[s.At:], Top: top}
 	switch first {
 	case '"':
 		return append(all, Prompt{Text: d.textAt(s)}), 1
 	case '[':
-		s.at++
+		s.At++
 	default:
-		if s.skip(); first != 'n' {
-			d.want(v, what)
+		if s.Skip(); first != 'n' {
+			d.Want(v, what)
 		}
 		return all, 0
 	}
 	left := maxPromptTokens
-	if d.lenient {
+	if d.Lenient {
 		left = d.most
 	}
-	if c := s.next(); c == '-' || '0' <= c && c <= '9' {
+	if c := s.Next(); c == '-' || '0' <= c && c <= '9' {
 		return append(all, Prompt{Tokens: d.idsAt(s, v, d.room(v, left), left)}), 1
 	}
-	for ; s.more(count, ']'); count++ {
-		c := s.next()
-		e := value{s.b[s.at:], top}
+	for ; s.More(count, ']'); count++ {
+		c := s.Next()
+		e := value{Raw: s.B[s.At:], Top: top}
 		switch {
-		case d.lenient && count > 0:
-			s.skip()
+		case d.Lenient && count > 0:
+			s.Skip()
 		case count == maxPrompts:
-			d.fail(v, "invalid_value", "%s has over %d prompts", v, maxPrompts)
+			d.Fail(v, "invalid_value", "%s has over %d prompts", v, maxPrompts)
 		case count > 0 && (c == '"') != (all[0].Tokens == nil):
-			d.fail(e, "invalid_type", "%s is %s, unlike the prompts before it", e, e.kind())
+			d.Fail(e, "invalid_type", "%s is %s, unlike the prompts before it", e, e.Kind())
 		case c == '"':
 			all = append(all, Prompt{Text: d.textAt(s)})
 		case c == '[':
-			s.at++
+			s.At++
 			p := Prompt{Tokens: d.idsAt(s, e, d.ids, left)}
 			left -= len(p.Tokens)
 			all = append(all, p)
 		default:
-			d.want(e, "a string, a token id or an array of token ids")
-			s.skip()
+			d.Want(e, "a string, a token id or an array of token ids")
+			s.Skip()
 		}
 	}
 	if count == 0 {
-		d.fail(v, "invalid_value", "%s is empty, want at least one prompt", v)
+		d.Fail(v, "invalid_value", "%s is empty, want at least one prompt", v)
 	}
 	return all, count
 }
 
 // textAt reads the string at s.
 func (d *decoder) textAt(s *scanner) string {
-	raw, escaped := s.quoted()
-	return d.unescaped(raw, escaped)
+	raw, escaped := s.Quoted()
+	return d.Unescaped(raw, escaped)
 }

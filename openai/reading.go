@@ -1,11 +1,15 @@
 package openai
 
-import "encoding/json"
+import (
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
+)
 
 // reading is the state of decoding one request.
 type reading struct {
 	decoder
-	*Params
+	*conversation.Params
+	*Shown
 	completion *Completion // either completion or chat is set
 	chat       *Chat
 	routing    routing                            // of a proxy
@@ -15,8 +19,8 @@ type reading struct {
 	newer         int // max_completion_tokens, which takes precedence over max_tokens
 	newerNone     bool
 	streamOptions bool
-	toolList      []tool
-	wanted        toolChoice
+	toolList      []conversation.Tool
+	wanted        conversation.Choice
 	top           place // position of top_logprobs, if given
 }
 
@@ -27,50 +31,31 @@ type routing struct {
 	special, marks bool   // value of add_special_tokens; it is given
 }
 
-// tool describes a tool that the model may call.
-type tool struct {
-	Name       string          `json:"name"`
-	Parameters json.RawMessage `json:"parameters,omitempty"`
-}
-
-// toolChoice holds tool_choice and parallel_tool_calls.
-type toolChoice struct {
-	none, required bool
-	name           string // the one tool that must be called
-	from           place  // the field that requires it
-	parallel       *bool
-	form           string // Options.CallForm
-}
-
 // setter decodes one field into r.
 type setter func(r *reading, v value)
 
-// newReading sets p to the defaults of a request: one choice, and the sampling parameters of o, or
-// else OpenAI's. It returns a reading that decodes into p.
-func newReading(p *Params, o Options) *reading {
-	*p = Params{N: 1, From: From{Limit: "max_tokens", Prompt: "prompt"}}
-	p.Sampling.Temperature = 1
-	if o.Sampling != nil {
-		p.Sampling = *o.Sampling
-	}
-	return &reading{Params: p, decoder: decoder{unknowns: o.UnknownFields, kept: make([]field, 0, 24)}}
+// newReading sets p to the parameters of a request without any, with the sampling defaults of o. It returns a reading that
+// decodes into p and shown.
+func newReading(p *conversation.Params, shown *Shown, o Options) *reading {
+	*p = conversation.NewParams(o.Sampling, "max_tokens", "prompt")
+	return &reading{Params: p, Shown: shown, decoder: *newDecoder(o.UnknownFields)}
 }
 
 // within reads the members of the object v with the setters in tables; the first table that has a
 // member's name counts. under is the path of v: "coppice.", or "" for the body. Members in no
 // table are refused or ignored.
 func (r *reading) within(under string, v value, tables ...map[string]setter) {
-	r.under = under
-	for _, f := range r.object(v, "an object") {
-		if set := find(f.name, tables...); set != nil {
-			set(r, f.value)
-		} else if no, ok := refused[string(f.name)]; !ok || under != "" {
-			r.unknown("", f)
-		} else if !no.asksNothing(f.raw) {
-			r.fail(f, Unsupported, "%s is not supported: %s", f, no.why)
+	r.Under = under
+	for _, f := range r.Object(v, "an object") {
+		if set := find(f.Name, tables...); set != nil {
+			set(r, f.Value)
+		} else if no, ok := refused[string(f.Name)]; !ok || under != "" {
+			r.Unknown("", f)
+		} else if !no.asksNothing(f.Raw) {
+			r.Fail(f, conversation.Unsupported, "%s is not supported: %s", f, no.why)
 		}
 	}
-	r.under = ""
+	r.Under = ""
 }
 
 // find returns the setter of the field name from the first table that has one, nil if none has.
@@ -90,7 +75,7 @@ type refusal struct{ unless, why string }
 // asksNothing reports whether the value has no effect.
 func (n refusal) asksNothing(raw []byte) bool {
 	if n.unless == "1" {
-		one, ok := whole(raw)
+		one, ok := jsonbody.Whole(raw)
 		return ok && one == 1
 	}
 	return string(raw) == n.unless
@@ -132,8 +117,8 @@ func passed(*reading, value) {}
 // always; why explains that in the error for the other value.
 func special(always bool, why string) setter {
 	return func(r *reading, v value) {
-		if r.flag(v) != always {
-			r.fail(v, Unsupported, "%s is not supported: %s", v, why)
+		if r.Flag(v) != always {
+			r.Fail(v, conversation.Unsupported, "%s is not supported: %s", v, why)
 		}
 	}
 }
@@ -141,7 +126,7 @@ func special(always bool, why string) setter {
 // outputLimit reads max_tokens into most. For 0, which the node would take for no limit, it sets
 // most to 1 and returns true.
 func (r *reading) outputLimit(v value, most *int) (none bool) {
-	n, ok := r.whole(v, 0, maxOutput)
+	n, ok := r.Whole(v, 0, maxOutput)
 	if ok {
 		*most = max(int(n), 1)
 	}
@@ -153,19 +138,19 @@ func (r *reading) finish() {
 	q := &r.Generation
 	switch {
 	case r.bestOf != 0 && r.bestOf != r.N:
-		r.fail(param("best_of"), Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
+		r.Fail(param("best_of"), conversation.Unsupported, "best_of is %d and n %d: samples are not ranked; leave best_of out or make it equal to n", r.bestOf, r.N)
 	case q.MaxTokens > 0 && q.MinTokens > q.MaxTokens:
-		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
+		r.Fail(param("min_tokens"), "invalid_value", "min_tokens is %d, want at most max_tokens, %d", q.MinTokens, q.MaxTokens)
 	case r.NoOutput && q.MinTokens > 0:
-		r.fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but max_tokens is 0", q.MinTokens)
+		r.Fail(param("min_tokens"), "invalid_value", "min_tokens is %d, but max_tokens is 0", q.MinTokens)
 	case r.Stream && r.PromptLogprobs:
-		r.fail(param("prompt_logprobs"), Unsupported, "prompt_logprobs are not streamed: leave stream out")
+		r.Fail(param("prompt_logprobs"), conversation.Unsupported, "prompt_logprobs are not streamed: leave stream out")
 	}
 	if r.streamOptions && !r.Stream {
 		r.ContinuousUsage = false
-		r.ignore("stream_options")
+		r.Ignore("stream_options")
 	}
-	r.Ignored = r.ignored
+	r.Ignored = r.Skipped
 	if r.newer > 0 {
 		r.From.Limit = "max_completion_tokens"
 	}

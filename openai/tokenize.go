@@ -1,11 +1,12 @@
 package openai
 
 import (
-	"cmp"
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bail"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -37,28 +38,29 @@ type Pin struct {
 	Duration         time.Duration
 }
 
-// DecodeTokenize decodes the body of a request to /tokenize. The error is an *Error.
+// DecodeTokenize decodes the body of a request to /tokenize. The error is an *conversation.Error.
 func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
-	v := parse(slices.Clone(body))
+	v := jsonbody.Parse(slices.Clone(body))
 	t := &Tokenize{}
 	t.Options.AddGenerationPrompt = true
 	// The fields of a conversation are read as in a chat.
-	c := &Chat{Options: t.Options}
-	r := &reading{Params: &c.Params, chat: c}
+	c := &Chat{Turn: conversation.Turn{Options: t.Options}}
+	r := &reading{Params: &c.Params, Shown: &c.Shown, chat: c, decoder: *newDecoder(RefuseUnknown)}
 	prompt, special := false, false
 	read := map[string]func(value){
-		"model":              func(v value) { t.Model = r.text(v) },
-		"prompt":             func(v value) { t.Prompt, prompt = r.text(v), true },
-		"add_special_tokens": func(v value) { t.AddSpecialTokens, special = r.flag(v), true },
-		"return_token_strs":  func(v value) { t.ReturnTokenStrings = r.flag(v) },
+		"model":              func(v value) { t.Model = r.Text(v) },
+		"prompt":             func(v value) { t.Prompt, prompt = r.Text(v), true },
+		"add_special_tokens": func(v value) { t.AddSpecialTokens, special = r.Flag(v), true },
+		"return_token_strs":  func(v value) { t.ReturnTokenStrings = r.Flag(v) },
 	}
 	for _, name := range []string{"messages", "tools", "add_generation_prompt", "chat_template_kwargs"} {
 		read[name] = func(v value) { chatFields[name](r, v) }
 	}
-	r.fields(v, "", read)
+	r.Fields(v, "", read)
 	if prompt == (c.Messages != nil) {
-		r.fail(param("prompt"), "invalid_value", "give either prompt or messages")
+		r.Fail(param("prompt"), "invalid_value", "give either prompt or messages")
 	}
 	t.Messages, t.Options = c.Messages, c.Options
 	if !special {
@@ -67,25 +69,26 @@ func DecodeTokenize(body []byte) (_ *Tokenize, err error) {
 	return t, nil
 }
 
-// DecodeDetokenize decodes the body of a request to /detokenize. The error is an *Error.
+// DecodeDetokenize decodes the body of a request to /detokenize. The error is an *conversation.Error.
 func DecodeDetokenize(body []byte) (_ *Detokenize, err error) {
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
-	v, t, d := parse(body), &Detokenize{}, &decoder{}
-	d.fields(v, "", map[string]func(value){
-		"model":  func(v value) { t.Model = d.text(v) },
+	v, t, d := jsonbody.Parse(body), &Detokenize{}, newDecoder(RefuseUnknown)
+	d.Fields(v, "", map[string]func(value){
+		"model":  func(v value) { t.Model = d.Text(v) },
 		"tokens": func(v value) { t.Tokens = d.tokens(v, maxPromptTokens) },
 	})
 	if t.Tokens == nil {
-		d.missing(param("tokens"))
+		d.Missing(param("tokens"))
 	}
 	return t, nil
 }
 
-// DecodePin decodes the body of a POST to /v1/cache/pin. The error is an *Error.
+// DecodePin decodes the body of a POST to /v1/cache/pin. The error is an *conversation.Error.
 func DecodePin(body []byte) (*Pin, error) {
 	p, err := DecodeUnpin(body)
 	if err == nil && p.Duration == 0 {
-		return nil, invalid("seconds", "missing_required_parameter", "seconds is missing")
+		return nil, conversation.Invalid("seconds", "missing_required_parameter", "seconds is missing")
 	}
 	return p, err
 }
@@ -93,47 +96,30 @@ func DecodePin(body []byte) (*Pin, error) {
 // DecodeUnpin decodes the body of a DELETE to /v1/cache/pin: as for POST, but seconds may be
 // absent.
 func DecodeUnpin(body []byte) (_ *Pin, err error) {
+	defer conversation.OfFault(&err)
 	defer bail.Recover(&err)
-	v, p, d := parse(body), &Pin{AddSpecialTokens: true}, &decoder{}
+	v, p, d := jsonbody.Parse(body), &Pin{AddSpecialTokens: true}, newDecoder(RefuseUnknown)
 	given := 0
-	d.fields(v, "", map[string]func(value){
-		"model": func(v value) { p.Model = d.text(v) },
+	d.Fields(v, "", map[string]func(value){
+		"model": func(v value) { p.Model = d.Text(v) },
 		"prompt": func(v value) {
 			all := d.promptList(v)
 			if given = len(all); given > 0 {
 				p.Prompt = all[0]
 			}
 		},
-		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.flag(v) },
-		"cache_salt":         func(v value) { p.CacheSalt = d.label(v, "") },
+		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.Flag(v) },
+		"cache_salt":         func(v value) { p.CacheSalt = d.Label(v, "") },
 		"seconds":            func(v value) { p.Duration = d.seconds(v) },
 	})
 	switch {
 	case given == 0:
-		d.missing(param("prompt"))
+		d.Missing(param("prompt"))
 	case given > 1:
-		d.fail(param("prompt"), "invalid_value", "prompt has %d prompts, want one", given)
+		d.Fail(param("prompt"), "invalid_value", "prompt has %d prompts, want one", given)
 	}
 	return p, nil
 }
 
-// Fits returns an *Error if a token is not in a vocabulary of that size.
-func (p *Params) Fits(vocab int) error {
-	biased := make([]kv.Token, len(p.Sampling.Bias))
-	for i, b := range p.Sampling.Bias {
-		biased[i] = b.Token
-	}
-	return cmp.Or(fit("stop_token_ids", p.StopTokens, vocab), fit("allowed_token_ids", p.AllowedTokens, vocab), fit("logit_bias", biased, vocab))
-}
-
-// Fits returns an *Error if a token is not in a vocabulary of that size.
-func (d *Detokenize) Fits(vocab int) error { return fit("tokens", d.Tokens, vocab) }
-
-func fit(param string, tokens []kv.Token, vocab int) error {
-	for _, t := range tokens {
-		if uint64(t) >= uint64(vocab) {
-			return invalid(param, "invalid_value", "%s has token %d, but the vocabulary has %d tokens", param, t, vocab)
-		}
-	}
-	return nil
-}
+// Fits returns an *conversation.Error if a token is not in a vocabulary of that size.
+func (d *Detokenize) Fits(vocab int) error { return conversation.Fit("tokens", d.Tokens, vocab) }

@@ -1,6 +1,10 @@
 package openai
 
-import "github.com/coppice-llm/coppice/internal/enum"
+import (
+	"slices"
+
+	"github.com/coppice-llm/coppice/internal/enum"
+)
 
 // UnknownFields selects the treatment of fields that are neither read, nor refused by name, nor
 // known to be harmless.
@@ -19,6 +23,12 @@ func (u UnknownFields) String() string { return unknownFields.Name(u) }
 
 // UnmarshalText decodes the result of String.
 func (u *UnknownFields) UnmarshalText(text []byte) error { return unknownFields.Read(u, text) }
+
+// isHarmless reports whether a field has no influence on the output.
+func isHarmless(name string) bool {
+	_, found := slices.BinarySearch(harmless, name)
+	return found
+}
 
 // harmless are fields of other servers and of client libraries without influence on the output,
 // at any level. Their values are not checked; [Params.Ignored] names them.

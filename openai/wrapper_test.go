@@ -3,14 +3,17 @@ package openai
 import (
 	"strings"
 	"testing"
+
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // TestClip: a clipped text is valid UTF-8.
 func TestClip(t *testing.T) {
 	long := strings.Repeat("a", 63)
 	for in, want := range map[string]string{long + "é": long + "…", long + "ab": long + "a…", long + "b": long + "b", "\xff": "\xff"} {
-		if got := clip(in); got != want {
-			t.Errorf("clip(%q) is %q, want %q", in, got, want)
+		if got := jsonbody.Clip(in); got != want {
+			t.Errorf("jsonbody.Clip(%q) is %q, want %q", in, got, want)
 		}
 	}
 }
@@ -31,7 +34,7 @@ func TestFillWrapper(t *testing.T) {
 		if want == "" {
 			want = tc.schema
 		}
-		if got := string(fillWrapper([]byte(tc.schema))); got != want {
+		if got := string(conversation.FillWrapper([]byte(tc.schema))); got != want {
 			t.Errorf("%s gives %s, want %s", tc.schema, got, want)
 		}
 	}

@@ -165,12 +165,18 @@ func (w *walk) plain(block []kv.Token) ([]kv.Token, []uint64) {
 // the prefix does, and that their tokens are within the budget.
 func (w *walk) prefixes() {
 	c, tokens := w.c, 0
-	pinned := map[NodeID]bool{}
+	type pin struct {
+		node  NodeID
+		owner SessionID
+	}
+	pinned, owners := map[pin]bool{}, map[SessionID]bool{}
 	for _, p := range c.prefixes.pins {
-		if p.node == Root || int(p.node) >= len(c.nodes) || c.nodes[p.node].space == nil || pinned[p.node] {
-			failf("pinned prefix of %d tokens at node %d, which is unknown or there twice", p.tokens, p.node)
+		id := pin{p.node, p.owner}
+		if p.node == Root || int(p.node) >= len(c.nodes) || c.nodes[p.node].space == nil || pinned[id] || owners[p.owner] {
+			failf("pinned prefix of %d tokens at node %d of session %d, which is unknown or there twice", p.tokens, p.node, p.owner)
 		}
-		pinned[p.node] = true
+		pinned[id] = true
+		owners[p.owner] = p.owner != 0
 		tokens += p.tokens
 		if n := &c.nodes[p.node]; n.held < 1 || n.end() != p.tokens || n.space.dead || p.until < 0 {
 			failf("pinned prefix of %d tokens until %v: node %d ends at %d, %d handles, flushed: %v", p.tokens, p.until, p.node, n.end(), n.held, n.space.dead)

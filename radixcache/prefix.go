@@ -26,7 +26,12 @@ type prefixPin struct {
 	node   NodeID
 	tokens int
 	until  time.Duration // time at which Expire unpins it; 0: never
+	owner  SessionID     // session whose pin it is; 0: a pin of PinPrefix
 }
+
+// SessionID numbers a session, a row of requests of which each usually continues the one before. The caller
+// gives each session a number of its own and never uses it again for another one. 0 is no session.
+type SessionID uint32
 
 // PinPrefix protects the whole pages of a key from eviction. until is the time at which
 // [Cache.Expire] ends the protection, on the clock of Expire's now; with 0 it lasts until
@@ -49,6 +54,15 @@ func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 		c.prefixes.pins[i].until = until
 		return nil
 	}
+	if err := c.addPin(m, whole, until, 0); err != nil {
+		return err
+	}
+	c.verify("PinPrefix")
+	return nil
+}
+
+// addPin pins the first whole tokens of match m, in whole pages, unless they exceed the budget.
+func (c *Cache) addPin(m Match, whole int, until time.Duration, owner SessionID) error {
 	if used := c.prefixes.tokens; used+whole > c.cfg.PinnedTokens {
 		return fmt.Errorf("%w: %d tokens wanted, %d of %d in use", ErrPinBudget, whole, used, c.cfg.PinnedTokens)
 	}
@@ -57,10 +71,40 @@ func (c *Cache) PinPrefix(key Key, until time.Duration) error {
 		id = c.split(id, whole-int(n.start))
 	}
 	c.pinPath(id)
-	c.prefixes.pins = append(c.prefixes.pins, prefixPin{id, whole, until})
+	c.prefixes.pins = append(c.prefixes.pins, prefixPin{id, whole, until, owner})
 	c.prefixes.tokens += whole
-	c.verify("PinPrefix")
 	return nil
+}
+
+// PinSession is PinPrefix for what the tree holds of key, which may be less than all of it. The pin belongs
+// to a session and replaces the session's earlier one, so pins of equal prefixes end apart. It returns the
+// number of tokens pinned. If it fails, the session has no pin.
+func (c *Cache) PinSession(owner SessionID, key Key, until time.Duration) (tokens int, err error) {
+	if until < 0 || owner == 0 {
+		return 0, fmt.Errorf("radixcache: PinSession of session %d until %v, want a session, and 0 (no limit) or more", owner, until)
+	}
+	c.UnpinSession(owner)
+	m := c.Match(key)
+	if m.Tokens == 0 {
+		return 0, fmt.Errorf("%w: nothing that the session has left", ErrNotCached)
+	}
+	if err := c.addPin(m, m.Tokens, until, owner); err != nil {
+		return 0, err
+	}
+	c.verify("PinSession")
+	return m.Tokens, nil
+}
+
+// UnpinSession ends the pin of a session, if it has one, and reports whether it had.
+func (c *Cache) UnpinSession(owner SessionID) bool {
+	i := slices.IndexFunc(c.prefixes.pins, func(p prefixPin) bool { return p.owner == owner })
+	if i < 0 || owner == 0 {
+		return false
+	}
+	c.dropPrefix(i)
+	c.tidy()
+	c.verify("UnpinSession")
+	return true
 }
 
 // UnpinPrefix ends the protection of a key's whole pages. It returns
@@ -82,10 +126,10 @@ func (c *Cache) PinnedPrefixes() (count, tokens int) {
 	return len(c.prefixes.pins), c.prefixes.tokens
 }
 
-// prefixPin returns the index of the pinned prefix that ends where m ends, or -1.
+// prefixPin returns the index of the pin of PinPrefix that ends where m ends, or -1.
 func (c *Cache) prefixPin(m Match) int {
 	return slices.IndexFunc(c.prefixes.pins, func(p prefixPin) bool {
-		return p.node == m.Node && p.tokens == m.Tokens
+		return p.node == m.Node && p.tokens == m.Tokens && p.owner == 0
 	})
 }
 

@@ -50,7 +50,7 @@ func (fs *fetches) check(owner map[kv.PageID]RequestID) error {
 		return fmt.Errorf("scheduler: %d pages are held for reads, %d for reads in flight; counted %d and %d", held, coming, fs.tiers.held, fs.tiers.coming)
 	}
 	for _, q := range fs.pinning {
-		if q.place != waiting && q.place != following || q.fetch.pin == radixcache.Root {
+		if q.place != waiting && q.place != following && q.place != expected || q.fetch.pin == radixcache.Root {
 			return fmt.Errorf("scheduler: request %d at place %d keeps a fetched prefix at node %d", q.req.ID, q.place, q.fetch.pin)
 		}
 	}

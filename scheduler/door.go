@@ -152,6 +152,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	s.plans.inflight = s.plans.inflight[:0]
 	s.plans.masks.Reset()
 	if s.fetches != nil {
+		s.dropExpectations()
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}

@@ -56,8 +56,8 @@ func (x *expiries) drop(q *sequence) {
 }
 
 // NextExpiry returns the next time at which Expire has something to do: a time limit of an
-// open request or of a fetch ends, or with Config.Tiers a conversation becomes idle. It
-// reports false if there is none. A shell sets its timer by it.
+// open request or of a fetch ends, with Config.Tiers a conversation becomes idle, or the fetch
+// for an expected turn begins or is given up. It reports false if there is none. A shell sets its timer by it.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	var at time.Duration
 	some := len(s.expiries.Items) > 0
@@ -69,6 +69,9 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 			at, some = t, true
 		}
 	}
+	if e := s.sessions.expected; len(e) > 0 && (!some || e[0].wake() < at) {
+		at, some = e[0].wake(), true
+	}
 	return at, some
 }
 
@@ -79,6 +82,7 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
 	if s.fetches != nil {
 		s.fetches.tick(now)
+		s.tickSessions(now)
 	}
 	for len(s.expiries.Items) > 0 && s.expiries.Items[0].at <= now {
 		q := s.expiries.Items[0].q

@@ -294,6 +294,10 @@ func (fs *fetches) goOn(q *sequence) {
 	if q.fetch.pin != radixcache.Root {
 		fs.pinning = append(fs.pinning, q)
 	}
+	if q.early() {
+		q.place = expected
+		return
+	}
 	if fs.queue.ranksByCache(q) {
 		fs.queue.lookup(q)
 	}

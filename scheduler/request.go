@@ -32,6 +32,10 @@ type Request struct {
 	// Class groups requests whose outputs have similar lengths. Ended outputs of a class
 	// estimate how many pages the next ones will need. Default: Tenant.
 	Class string
+	// Session names the session that the request is a turn of, within its Namespace and Tenant: an agent's or
+	// a user's row of requests of which each usually continues the one before. At most MaxSessionName bytes.
+	// It changes no token. See ReleaseSession, PinSession and ExpectSession. Default: none.
+	Session string
 	// Priority: under the policy Priority, higher goes first; under every policy, lower is
 	// preempted first.
 	Priority int32

@@ -19,6 +19,8 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		if e.Reason == Failed {
 			valid = 0 // the cached part stays, and nothing is added
 		}
+		s.prefixes.publish(q, valid, true)
+		s.turnEnds(now, q, valid)
 		s.leave(q, valid)
 	case preempted:
 		s.running.preempted = remove(s.running.preempted, q)

@@ -96,6 +96,7 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 		panic("scheduler: Drain with requests open")
 	}
 	if s.fetches != nil {
+		s.dropExpectations()
 		s.fetches.drop()
 	}
 	if s.cache != nil {

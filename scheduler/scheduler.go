@@ -33,6 +33,7 @@ type Scheduler struct {
 	expiries expiries
 	cache    *radixcache.Cache // nil with DisableCache
 	prefixes prefixes
+	sessions sessions
 	room     room
 	tiers    *tiers   // nil: no tiers below the device
 	fetches  *fetches // nil if tiers is
@@ -84,6 +85,7 @@ func New(cfg Config, info engine.Info) (*Scheduler, error) {
 	s.budget.time = predict.NewSteps(info.Cost, cfg.ITLTarget, cfg.Tiers != nil || cfg.Speculate != SpeculateOff)
 	s.drafter = drafter{cfg: &s.cfg, info: &s.info, running: &s.running, budget: &s.budget, room: &s.room, texts: s.prefixes.texts}
 	s.accounts = accounts.New(accounts.Config{Quantum: cfg.Quantum, MaxDebtors: cfg.MaxDebtors, DebtAge: cfg.DebtAge})
+	s.sessions = newSessions(info.NumPages * info.PageTokens)
 	s.queue = newQueue(&s.cfg, info.PageTokens, s.cache, s.accounts)
 	return s, nil
 }

@@ -16,6 +16,7 @@ import (
 //	waiting  -> running  ->   waiting (preempted without a row in flight)
 //	            running  ->   preempted -> waiting
 //	any place -> ended
+//	fetching -> expected -> ended (see prefetch)
 type place uint8
 
 const (
@@ -25,6 +26,7 @@ const (
 	preempted              // lost its slot while a row of it is in flight; queued when the row has ended
 	running                // has a slot and pages
 	ended
+	expected // stands for a turn to come, in no queue: keeps what was fetched for it, see prefetch
 )
 
 // sequence is the scheduler's state of one sample.

@@ -89,6 +89,7 @@ func (s *Scheduler) start(now time.Duration, p *Plan, q *sequence) {
 	q.bill.mark(now, Matched, q.computed)
 	if s.fetches != nil {
 		s.fetches.admitted(q)
+		s.admittedTurn(q)
 	}
 	if q.expiry > 0 && !q.bill.seenSlot {
 		defer s.expiries.file(q) // after seenSlot is set: the queue timeout no longer counts

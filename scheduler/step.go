@@ -22,6 +22,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.room.demand = 0
 	if s.fetches != nil {
 		s.fetches.tick(now)
+		s.tickSessions(now)
 	}
 	if len(s.open) == 0 {
 		return s.planMoves(now)

@@ -158,6 +158,9 @@ func (v *view) explain(w *Wait, q *sequence, reserve int) {
 		w.CachedTokens = m.Tokens
 	}
 	switch {
+	case q.place == following && q.wait.follow.leader.early(): // the fetch for a turn that was expected
+		w.Cause, w.Tokens = AwaitsTier, q.wait.follow.until-w.CachedTokens
+		return
 	case q.place == following:
 		w.Cause, w.Behind, w.Tokens = AwaitsPrefix, q.wait.follow.leader.req.ID, q.wait.follow.until
 		return

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -207,7 +206,7 @@ func (g *gauge) bill(p *piece) {
 // pieces. It writes once per piece; a piece holds all tokens since the previous one. An error
 // before the first event is returned, so that it gets its own HTTP status; a later one is sent as
 // an event, because the status is already on the wire.
-func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
+func (c *call) stream(reqs []coppice.Request, out streamed, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
 	c.client.Rest()
@@ -252,7 +251,7 @@ func (c *call) stream(reqs []coppice.Request, out *answer.Stream, n int) error {
 		if c.status == 0 {
 			c.w.Header().Set("Cache-Control", "no-cache")
 			c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
-			c.begin(http.StatusOK, "text/event-stream")
+			c.begin(http.StatusOK, out.ContentType())
 		}
 		if !c.write(b) || !c.flush() {
 			return nil
@@ -272,7 +271,7 @@ func (c *call) flush() bool {
 
 // respond runs reqs, n choices each, and answers with the one JSON object that out makes of the
 // pieces, once all pieces have arrived.
-func (c *call) respond(reqs []coppice.Request, out *answer.Response, n int) error {
+func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
 	c.client.Rest()
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/figures"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
@@ -92,7 +93,7 @@ func (c *call) cacheTree() error {
 		text := strings.Join(given, ",")
 		n, err := strconv.Atoi(text)
 		if err != nil || n < 0 || n > p.most {
-			return openai.NewError(http.StatusBadRequest, "invalid_value", "%s is %.20q, want 0 to %d", p.name, text, p.most).At(p.name)
+			return conversation.NewError(http.StatusBadRequest, "invalid_value", "%s is %.20q, want 0 to %d", p.name, text, p.most).At(p.name)
 		}
 		*p.value = n
 	}
@@ -100,14 +101,14 @@ func (c *call) cacheTree() error {
 		q.MaxNodes = min(nodes, q.MaxNodes)
 	}
 	if q.TokensPerNode > 0 && !c.caller.admin {
-		return openai.ErrAdminOnly
+		return conversation.ErrAdminOnly
 	}
 	tree, err := c.s.cfg.Node.Tree(c.r.Context(), q)
 	if err != nil {
 		return err
 	}
 	if !c.caller.admin { // the lengths of other tenants' prompts are private
-		own := openai.Namespace(c.caller.tenant, "").Salt
+		own := conversation.Namespace(c.caller.tenant, "").Salt
 		all := len(tree.Nodes)
 		tree.Nodes = slices.DeleteFunc(tree.Nodes, func(n coppice.TreeNode) bool { return !strings.HasPrefix(n.Namespace.Salt, own) })
 		tree.Hidden += all - len(tree.Nodes)
@@ -184,7 +185,7 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error), change func(kv.Name
 	if err := c.encode(req); err != nil {
 		return err
 	}
-	if err := change(openai.Namespace(c.caller.tenant, ask.CacheSalt), req[0].Tokens, ask); err != nil {
+	if err := change(conversation.Namespace(c.caller.tenant, ask.CacheSalt), req[0].Tokens, ask); err != nil {
 		return err
 	}
 	page := c.s.cfg.Node.Info().PageTokens
@@ -232,9 +233,9 @@ func (c *call) explain() error {
 	reqs := make([]coppice.Request, 1)
 	switch {
 	case ask.Chat != nil:
-		reqs[0], err = c.chatRequest(ask.Chat)
+		reqs[0], err = c.turnRequest(&ask.Chat.Turn)
 	case len(ask.Completion.Prompts) > 1:
-		err = openai.NewError(http.StatusBadRequest, "invalid_value", "prompt has %d prompts, want one", len(ask.Completion.Prompts)).At("prompt")
+		err = conversation.NewError(http.StatusBadRequest, "invalid_value", "prompt has %d prompts, want one", len(ask.Completion.Prompts)).At("prompt")
 	default:
 		reqs[0], err = c.s.completionRequest(ask.Completion, 0)
 	}

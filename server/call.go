@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
@@ -122,12 +123,16 @@ func (c *call) fail(err error) {
 	}
 	buf := c.s.buffer()
 	defer c.s.release(buf)
-	*buf = e.Append((*buf)[:0])
+	appendError := c.at.fault
+	if appendError == nil {
+		appendError = openai.AppendError
+	}
+	*buf = appendError((*buf)[:0], e)
 	c.json(e.Status, *buf)
 }
 
 // translate returns the error to send for err, or nil if the client has gone.
-func (c *call) translate(err error) *openai.Error {
+func (c *call) translate(err error) *conversation.Error {
 	if c.gone != nil {
 		return nil
 	}
@@ -198,6 +203,8 @@ type endpoint struct {
 	probe bool
 	// place marks requests that take one of a few places: pages of other sites may not send them.
 	place bool
+	// fault appends an error in the form of the endpoint's API; nil: OpenAI's.
+	fault func(dst []byte, e *conversation.Error) []byte
 	serve func(*call) error
 }
 

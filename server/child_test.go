@@ -18,9 +18,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -125,7 +125,7 @@ func play(node *coppice.Node, callers, tokens int) {
 	var all sync.WaitGroup
 	for i := range callers {
 		all.Go(func() {
-			req := coppice.Request{Prompt: streamPrompt(i), MaxTokens: tokens, IgnoreEOS: true, Namespace: openai.Namespace("", "play")}
+			req := coppice.Request{Prompt: streamPrompt(i), MaxTokens: tokens, IgnoreEOS: true, Namespace: conversation.Namespace("", "play")}
 			for _, err := range node.Generate(context.Background(), req) {
 				if err != nil {
 					panic(err)

@@ -7,9 +7,9 @@ import (
 	"strings"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/internal/wording"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -45,31 +45,31 @@ var causes = []struct {
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }
 
-// errorOf returns the error to send for err: an openai.Error unchanged; a web.Refusal as it is; errors of package
+// errorOf returns the error to send for err: an conversation.Error unchanged; a web.Refusal as it is; errors of package
 // coppice and of chat templates by their kind, with their text. Any other error gives status 500 without
 // its text, which is for the log only.
-func errorOf(err error) *openai.Error {
-	if e := (*openai.Error)(nil); errors.As(err, &e) {
+func errorOf(err error) *conversation.Error {
+	if e := (*conversation.Error)(nil); errors.As(err, &e) {
 		return e
 	}
 	if r := (*web.Refusal)(nil); errors.As(err, &r) {
-		return openai.NewError(r.Status, r.Code, "%s", r.Message)
+		return conversation.NewError(r.Status, r.Code, "%s", r.Message)
 	}
 	for _, c := range causes {
 		if errors.Is(err, c.is) {
-			return openai.NewError(c.status, c.code, "%s", outer(err)).At(c.param)
+			return conversation.NewError(c.status, c.code, "%s", outer(err)).At(c.param)
 		}
 	}
-	return openai.NewError(http.StatusInternalServerError, "internal_error", "internal error; the server's log has the cause")
+	return conversation.NewError(http.StatusInternalServerError, "internal_error", "internal error; the server's log has the cause")
 }
 
 // outer returns the text of err without the package's name.
 func outer(err error) string { return strings.TrimPrefix(wording.Public(err.Error()), wording.Name) }
 
 // blame returns err, the error of a request with parameters p. If the node refused a field of
-// coppice.Request, blame returns an openai.Error instead, which names the JSON parameter that the
+// coppice.Request, blame returns an conversation.Error instead, which names the JSON parameter that the
 // field came from.
-func blame(p *openai.Params, err error) error {
+func blame(p *conversation.Params, err error) error {
 	var field *coppice.FieldError
 	if !errors.As(err, &field) {
 		return err
@@ -86,7 +86,7 @@ func blame(p *openai.Params, err error) error {
 		e.Param = param
 	}
 	if slices.Contains([]string{"Logprobs", "PromptLogprobs", "Penalties"}, field.Field) {
-		e.Code = openai.Unsupported
+		e.Code = conversation.Unsupported
 	}
 	return &e
 }

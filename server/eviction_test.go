@@ -7,9 +7,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -80,7 +80,7 @@ func TestCacheTTL(t *testing.T) {
 func TestQuotaOfANamespace(t *testing.T) {
 	b := start(t, setup{
 		Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 64},
-		Node: coppice.Config{Scheduler: scheduler.Config{Quotas: map[kv.Namespace]int{openai.Namespace("a", ""): 32}}},
+		Node: coppice.Config{Scheduler: scheduler.Config{Quotas: map[kv.Namespace]int{conversation.Namespace("a", ""): 32}}},
 	})
 	for key, want := range map[string]int{"secret-of-a": 0, "secret-of-b": 64} {
 		b.key = key
@@ -98,7 +98,7 @@ func TestLeastOfANamespace(t *testing.T) {
 	for least, want := range map[int]int{0: 0, 32: 32, 64: 64} {
 		b := start(t, setup{
 			Server: Config{Keys: twoTenants}, Sim: &sim.Config{Pages: 11},
-			Node: coppice.Config{Scheduler: scheduler.Config{MinQuotas: map[kv.Namespace]int{openai.Namespace("a", ""): least}}},
+			Node: coppice.Config{Scheduler: scheduler.Config{MinQuotas: map[kv.Namespace]int{conversation.Namespace("a", ""): least}}},
 		})
 		b.key = "secret-of-a"
 		b.cachedOf(1, "")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
@@ -39,7 +40,7 @@ func (c *call) completions() error {
 		}
 	}
 	out := answer.Completion(ask, c.s.head(answer.CompletionID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
-	return c.generate(&ask.Params, out, reqs, texts, ask.WantsPromptTokens())
+	return c.generate(&ask.Params, inOpenAI{out}, reqs, texts, ask.WantsPromptTokens())
 }
 
 // chatCompletions answers POST /v1/chat/completions.
@@ -51,7 +52,7 @@ func (c *call) chatCompletions() error {
 	if err := c.accept(&ask.Params, 1); err != nil {
 		return err
 	}
-	req, err := c.chatRequest(ask)
+	req, err := c.turnRequest(&ask.Turn)
 	if err != nil {
 		return err
 	}
@@ -60,7 +61,7 @@ func (c *call) chatCompletions() error {
 	if c.s.policies.thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
-	return c.generate(&ask.Params, out, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
+	return c.generate(&ask.Params, inOpenAI{out}, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
 }
 
 // completionRequest returns the request of prompt i of a completion, or an error if the prompt is
@@ -75,8 +76,8 @@ func (s *Server) completionRequest(ask *openai.Completion, i int) (coppice.Reque
 	return completionRequest(ask, i), nil
 }
 
-// chatRequest returns the request of a chat, with the rendered conversation as its prompt.
-func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
+// turnRequest returns the request of a turn, with the rendered conversation as its prompt.
+func (c *call) turnRequest(ask *conversation.Turn) (coppice.Request, error) {
 	text, plain, err := c.render(ask.Messages, ask.Options)
 	if err != nil {
 		return coppice.Request{}, err
@@ -89,7 +90,7 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain, req.Prediction = text, true, plain, ask.Prediction
-	if calling := &c.s.policies.calling; ask.Calls != openai.NoCalls || parse.Frames(calling.form) {
+	if calling := &c.s.policies.calling; ask.Calls != conversation.NoCalls || parse.Frames(calling.form) {
 		req.SpecialText = calling.tokens
 	}
 	return req, nil
@@ -98,7 +99,7 @@ func (c *call) chatRequest(ask *openai.Chat) (coppice.Request, error) {
 // accept returns an error if this server can't serve a request with parameters p and this number
 // of prompts: unknown model, token outside of the vocabulary, too many outputs. Headers of the answer name the ignored
 // parameters, and the values of those that the request leaves out.
-func (c *call) accept(p *openai.Params, prompts int) error {
+func (c *call) accept(p *conversation.Params, prompts int) error {
 	if len(p.Ignored) > 0 {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
 	}
@@ -115,7 +116,7 @@ func (c *call) accept(p *openai.Params, prompts int) error {
 // generate runs reqs, one request per prompt, with the parameters p, and answers with their
 // outputs, which out encodes. texts[i] is the text of prompt i, for an answer that repeats it. If
 // tokens is true, the answer needs the tokens of the prompts.
-func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Request, texts []string, tokens bool) error {
+func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Request, texts []string, tokens bool) error {
 	for i := range reqs {
 		c.prepare(&reqs[i], p)
 	}
@@ -128,9 +129,9 @@ func (c *call) generate(p *openai.Params, out *answer.Answer, reqs []coppice.Req
 		out.SetPrompt(i, texts[i], reqs[i].Tokens)
 	}
 	if p.Stream {
-		return blame(p, c.stream(reqs, out.Stream(), p.N))
+		return blame(p, c.stream(reqs, out.stream(), p.N))
 	}
-	return blame(p, c.respond(reqs, out.Whole(), p.N))
+	return blame(p, c.respond(reqs, out.whole(), p.N))
 }
 
 // knows returns an error if a request asks for a model that is not served here.
@@ -138,7 +139,7 @@ func (s *Server) knows(model string) error {
 	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
 		return nil
 	}
-	return openai.ModelNotFound(model)
+	return conversation.ModelNotFound(model)
 }
 
 // maxChoices returns the largest n of a request: Config.MaxChoices, or less if the node takes less.
@@ -147,12 +148,12 @@ func (s *Server) maxChoices() int { return min(s.cfg.MaxChoices, s.cfg.Node.Limi
 // choices refuses a request for too many outputs: n for each of its prompts.
 func (s *Server) choices(prompts, n int) error {
 	if most := s.maxChoices(); n > most {
-		return openai.NewError(http.StatusBadRequest, "too_many_choices", "n is %d, want at most %d", n, most).At("n")
+		return conversation.NewError(http.StatusBadRequest, "too_many_choices", "n is %d, want at most %d", n, most).At("n")
 	}
 	if n *= prompts; n <= s.cfg.MaxChoices {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
+	return conversation.NewError(http.StatusBadRequest, "too_many_choices", "prompts times n is %d, want at most %d outputs in one request", n, s.cfg.MaxChoices).At("n")
 }
 
 // within returns an error, which names the field param, if there are more tokens than the model
@@ -163,7 +164,7 @@ func (s *Server) within(param string, tokens []kv.Token) error {
 	if len(tokens) <= most {
 		return nil
 	}
-	return openai.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
+	return conversation.NewError(http.StatusBadRequest, "context_length_exceeded", "%s has %d tokens, the model has %d positions", param, len(tokens), most).At(param)
 }
 
 // fits returns an error, which names the field param, if a prompt's text of that many bytes has more
@@ -209,8 +210,8 @@ func (s *Server) head(id string) answer.Head {
 // prepare sets the fields of req that its sender may not choose freely: tenant, namespace,
 // priority (above 0 for admins only), class (separate per tenant), timeout (at most MaxTimeout),
 // and the seed if p has none.
-func (c *call) prepare(req *coppice.Request, p *openai.Params) {
-	req.Namespace = openai.Namespace(c.caller.tenant, p.CacheSalt)
+func (c *call) prepare(req *coppice.Request, p *conversation.Params) {
+	req.Namespace = conversation.Namespace(c.caller.tenant, p.CacheSalt)
 	req.Tenant = c.caller.tenant
 	if !c.caller.admin { // a tenant may lower its priority, not raise it above others
 		req.Priority = min(req.Priority, 0)
@@ -271,7 +272,7 @@ func (s *Server) echoes(texts []string, prompts []openai.Prompt, n int, charge f
 			}
 		}
 		if left -= bytes; left < 0 {
-			return openai.NewError(http.StatusBadRequest, "invalid_value", "the echoed prompts of all choices have over %d bytes together: leave echo out, or ask for fewer choices", s.cfg.MaxBodyBytes).At("echo")
+			return conversation.NewError(http.StatusBadRequest, "invalid_value", "the echoed prompts of all choices have over %d bytes together: leave echo out, or ask for fewer choices", s.cfg.MaxBodyBytes).At("echo")
 		}
 		if err := charge(bytes * (1 + n)); err != nil { // once itself, and in the JSON of each choice
 			return err

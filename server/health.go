@@ -8,8 +8,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 var bodyOK = []byte(`{"status":"ok"}`)
@@ -35,7 +35,7 @@ func (c *call) ready() error {
 const aliveTimeout = 500 * time.Millisecond
 
 // errLost is the answer once the node has ended by itself.
-var errLost = openai.NewError(http.StatusServiceUnavailable, "device_failed", "the device or its driver has failed, and the server must be restarted; its log has the cause")
+var errLost = conversation.NewError(http.StatusServiceUnavailable, "device_failed", "the device or its driver has failed, and the server must be restarted; its log has the cause")
 
 // alive returns an error if the node has ended.
 func (s *Server) alive(ctx context.Context) error {
@@ -51,7 +51,7 @@ func (s *Server) alive(ctx context.Context) error {
 }
 
 // fails records, once, why the node has ended.
-func (s *Server) fails(err error) *openai.Error {
+func (s *Server) fails(err error) *conversation.Error {
 	if s.failed.CompareAndSwap(nil, &err) {
 		s.log.Error("node has ended", zap.Error(err))
 	}
@@ -59,7 +59,7 @@ func (s *Server) fails(err error) *openai.Error {
 }
 
 // lost returns errLost if err, of a request, was caused by the end of the node, else nil.
-func (s *Server) lost(err error) *openai.Error {
+func (s *Server) lost(err error) *conversation.Error {
 	device := (*engine.Error)(nil)
 	if errors.As(err, &device) {
 		return s.fails(err)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/conversation"
 )
 
 // Key admits its holder as a tenant. Several keys may name one tenant.
@@ -77,11 +77,11 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 }
 
 var (
-	errNoKey    = openai.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>")
-	errWrongKey = openai.NewError(http.StatusUnauthorized, "invalid_api_key", "unknown API key")
+	errNoKey    = conversation.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>")
+	errWrongKey = conversation.NewError(http.StatusUnauthorized, "invalid_api_key", "unknown API key")
 )
 
-// Find returns the tenant of the request's key, or an *openai.Error if the key is missing or
+// Find returns the tenant of the request's key, or an *conversation.Error if the key is missing or
 // unknown. It compares hashes with all keys in constant time, so that its duration reveals nothing
 // about the keys.
 func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {

@@ -10,10 +10,10 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/web"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // decodedBytes is the most bytes that a byte of a body takes while it is decoded: itself, and a copy of
@@ -21,10 +21,10 @@ import (
 const decodedBytes = 3
 
 // errMemory is the answer to a request that the memory for open requests has no room for.
-var errMemory = openai.NewError(http.StatusServiceUnavailable, "server_busy", "the memory for open requests is in use; retry later")
+var errMemory = conversation.NewError(http.StatusServiceUnavailable, "server_busy", "the memory for open requests is in use; retry later")
 
 // errNever is the answer to a request that needs more memory than there is for all.
-var errNever = openai.NewError(http.StatusRequestEntityTooLarge, "request_too_large", "the request needs more memory than this server has for open requests (--max-memory): send less")
+var errNever = conversation.NewError(http.StatusRequestEntityTooLarge, "request_too_large", "the request needs more memory than this server has for open requests (--max-memory): send less")
 
 // noRoom returns the answer for an error of an account.
 func noRoom(err error) error {
@@ -119,9 +119,9 @@ func listed(lists [][]engine.TokenLogprob, list, element int) int {
 	return len(lists) * (list + element*len(lists[len(lists)-1])) // the first of a prompt is empty
 }
 
-var errNotJSON = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "send JSON, with the header Content-Type: application/json")
+var errNotJSON = conversation.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "send JSON, with the header Content-Type: application/json")
 
-var errCompressed = openai.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "compressed bodies are not supported: send the body without Content-Encoding")
+var errCompressed = conversation.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "compressed bodies are not supported: send the body without Content-Encoding")
 
 // body reads the request's body, which must be uncompressed JSON within the limits of size and
 // time. The returned bytes are valid until the caller calls release. On an error, release is nil.

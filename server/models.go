@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
 )
@@ -41,7 +42,7 @@ func version(c *call) error {
 	return c.marshal(map[string]string{"version": c.s.cfg.Version})
 }
 
-var errNoTokenizerInfo = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no settings of its tokenizer to show")
+var errNoTokenizerInfo = conversation.NewError(http.StatusNotFound, "unknown_url", "this server has no settings of its tokenizer to show")
 
 func tokenizerInfo(c *call) error {
 	if c.s.cfg.TokenizerInfo == nil {
@@ -52,8 +53,8 @@ func tokenizerInfo(c *call) error {
 
 var (
 	// errNoEmbeddings is the answer of POST /v1/embeddings: a reason is more helpful than a 404.
-	errNoEmbeddings = openai.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
-	errNoTokenizer  = openai.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
+	errNoEmbeddings = conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
+	errNoTokenizer  = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 )
 
 // readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
@@ -127,7 +128,7 @@ func (c *call) detokenize() error {
 	return c.long(func(w *bufio.Writer) error { return answer.WriteText(w, c.s.cfg.Node.Tokenizer(), ask.Tokens) })
 }
 
-var errNoCard = openai.NewError(http.StatusNotFound, "unknown_url", "this server has no card, since it is not a worker of a fleet")
+var errNoCard = conversation.NewError(http.StatusNotFound, "unknown_url", "this server has no card, since it is not a worker of a fleet")
 
 // worker answers /v1/worker with the server's card.
 func (c *call) worker() error {
@@ -137,7 +138,7 @@ func (c *call) worker() error {
 	return c.json(http.StatusOK, c.s.fixed.card)
 }
 
-var errNoTokenizerBundle = openai.NewError(http.StatusNotFound, "unknown_url", "this server does not publish its tokenizer; coppice serve does with --publish")
+var errNoTokenizerBundle = conversation.NewError(http.StatusNotFound, "unknown_url", "this server does not publish its tokenizer; coppice serve does with --publish")
 
 // tokenizer answers with a tar of the model's tokenizer files, for routers.
 func (c *call) tokenizer() error {

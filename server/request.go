@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/openai"
@@ -19,7 +20,7 @@ import (
 )
 
 // request converts the parameters of a request for the node. The prompt is left out.
-func request(p *openai.Params) coppice.Request {
+func request(p *conversation.Params) coppice.Request {
 	s := &p.Sampling
 	req := coppice.Request{
 		MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, IgnoreEOS: p.IgnoreEOS, StopTokens: p.StopTokens, StopStrings: p.StopStrings,
@@ -53,16 +54,16 @@ func completionRequest(c *openai.Completion, i int) coppice.Request {
 }
 
 // sampling converts Config.Sampling; nil stays nil.
-func sampling(s *engine.SamplingParams) *openai.Sampling {
+func sampling(s *engine.SamplingParams) *conversation.Sampling {
 	if s == nil {
 		return nil
 	}
-	d := &openai.Sampling{
+	d := &conversation.Sampling{
 		Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepetitionPenalty: s.RepetitionPenalty,
 		PresencePenalty: s.PresencePenalty, FrequencyPenalty: s.FrequencyPenalty, Seed: s.Seed,
 	}
 	for _, b := range s.Bias {
-		d.Bias = append(d.Bias, openai.TokenBias(b))
+		d.Bias = append(d.Bias, conversation.TokenBias(b))
 	}
 	return d
 }
@@ -92,10 +93,10 @@ func DescribeSampling(s *engine.SamplingParams) string {
 	return strings.Join(parts, ", ")
 }
 
-var errNoTemplate = openai.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
+var errNoTemplate = conversation.NewError(http.StatusBadRequest, "no_chat_template", "the model has no chat template, so it may be no chat model: send text to /v1/completions").At("messages")
 
 // errRenders is the answer to a conversation that had no turn to be rendered in time.
-var errRenders = openai.NewError(http.StatusServiceUnavailable, "server_busy", "all processors render other conversations; retry later")
+var errRenders = conversation.NewError(http.StatusServiceUnavailable, "server_busy", "all processors render other conversations; retry later")
 
 // render turns a conversation into a prompt. o are the template's further inputs. plain holds the
 // ranges of text in which control tokens are plain text. render fails if the server has no

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -17,7 +18,7 @@ import (
 
 // TestErrorOf: errors of the node become the statuses and codes that clients act on.
 func TestErrorOf(t *testing.T) {
-	own := openai.NewError(401, "invalid_api_key", "who are you?")
+	own := conversation.NewError(401, "invalid_api_key", "who are you?")
 	for _, tc := range []struct {
 		err    error
 		status int
@@ -38,11 +39,11 @@ func TestErrorOf(t *testing.T) {
 		{chat.ErrRefused, 400, "invalid_request_error", "template_refused"},
 		{chat.ErrRender, 400, "invalid_request_error", "template_failed"},
 		{chat.ErrLimit, 400, "invalid_request_error", "template_limit"},
-		{openai.ModelNotFound("x"), 404, "invalid_request_error", "model_not_found"},
+		{conversation.ModelNotFound("x"), 404, "invalid_request_error", "model_not_found"},
 		{own, 401, "invalid_request_error", "invalid_api_key"},
 	} {
 		e := errorOf(fmt.Errorf("%w: with figures", tc.err))
-		if e.Status != tc.status || e.Type != tc.kind || e.Code != tc.code || !strings.Contains(e.Message, outer(tc.err)) {
+		if e.Status != tc.status || !strings.Contains(string(openai.AppendError(nil, e)), `"type":"`+tc.kind+`"`) || e.Code != tc.code || !strings.Contains(e.Message, outer(tc.err)) {
 			t.Errorf("%v becomes %+v, want %+v", tc.err, e, tc)
 		}
 	}
@@ -70,7 +71,7 @@ func FuzzRequest(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
-	check := func(t *testing.T, p *openai.Params, req *coppice.Request) {
+	check := func(t *testing.T, p *conversation.Params, req *coppice.Request) {
 		if err := req.Sampling.Validate(1<<32 - 1); err != nil || req.Samples != p.N || int(req.Sampling.TopLogprobs) != p.TopLogprobs || req.Sampling.Logprobs != p.Logprobs {
 			t.Errorf("%+v becomes %+v: %v", p, req, err)
 		}

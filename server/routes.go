@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -35,7 +35,7 @@ func (s *Server) mount() {
 			if e == nil {
 				w.Header().Set("Allow", allow)
 				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
-					return openai.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
+					return conversation.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
 				}}
 			}
 			s.serve(w, r, e)
@@ -96,7 +96,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.Se
 
 // notFound answers all paths without a route.
 func (c *call) notFound() error {
-	return openai.NewError(http.StatusNotFound, "unknown_url", "there is no route for %.100q; /openapi.json lists the routes", c.r.URL.Path)
+	return conversation.NewError(http.StatusNotFound, "unknown_url", "there is no route for %.100q; /openapi.json lists the routes", c.r.URL.Path)
 }
 
 // whole returns an endpoint that answers with body, which is JSON.
@@ -109,7 +109,7 @@ func refusal(err error) func(*call) error {
 	return func(*call) error { return err }
 }
 
-var errNoPprof = openai.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")
+var errNoPprof = conversation.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")
 
 // pprof answers /debug/pprof/ if Config.Pprof is set.
 func (c *call) pprof() error {

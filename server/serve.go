@@ -17,8 +17,8 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // serve answers one request with the endpoint at.
@@ -58,7 +58,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	}
 }
 
-var errConns = openai.NewError(http.StatusServiceUnavailable, "too_many_connections", "all connections are in use (--max-conns), and this one serves health probes only; retry later, or over an open connection")
+var errConns = conversation.NewError(http.StatusServiceUnavailable, "too_many_connections", "all connections are in use (--max-conns), and this one serves health probes only; retry later, or over an open connection")
 
 // admit returns an error for a caller that may not use this endpoint. It answers CORS preflights
 // itself; answered is true then.
@@ -93,7 +93,7 @@ func (c *call) identify() error {
 		return err
 	}
 	if c.at.access == admins && !c.caller.admin {
-		return openai.ErrAdminOnly
+		return conversation.ErrAdminOnly
 	}
 	return nil
 }

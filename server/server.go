@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
@@ -55,18 +56,18 @@ type fixed struct {
 // policies are what requests are checked against.
 type policies struct {
 	sites    *web.Sites
-	controls *chat.Controls // nil without a tokenizer
-	longest  int            // most bytes of a prompt's text; 0: no bound
-	tooLong  *openai.Error  // for a longer text
-	thinks   bool           // the model may write its reasoning between tags
+	controls *chat.Controls      // nil without a tokenizer
+	longest  int                 // most bytes of a prompt's text; 0: no bound
+	tooLong  *conversation.Error // for a longer text
+	thinks   bool                // the model may write its reasoning between tags
 	calling  calling
 	reading  openai.Options
 }
 
 // Errors of requests that Shutdown or Close ends or refuses.
 var (
-	errDrained  = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and has stopped this request; retry")
-	errDraining = openai.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no new requests")
+	errDrained  = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and has stopped this request; retry")
+	errDraining = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the server is shutting down and takes no new requests")
 )
 
 // Serve answers on l until Shutdown or Close, then returns nil. It closes l.

@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -54,13 +54,13 @@ func TestNamespacesAreApart(t *testing.T) {
 	names := []string{"", "a", "b", "ab", "s", "t", "\x00", "a\x00", "\x01a", "\x01", "ta", "shared", strings.Repeat("a", 200), "\xc8\x01"}
 	for _, tenant := range names {
 		for _, salt := range names {
-			ns := openai.Namespace(tenant, salt)
+			ns := conversation.Namespace(tenant, salt)
 			if other, ok := seen[ns]; ok {
 				t.Errorf("%q and %q have one namespace", other, [2]string{tenant, salt})
 			}
 			seen[ns] = [2]string{tenant, salt}
 		}
-		if shared := openai.Namespace(tenant, "shared:x"); shared != openai.Namespace("", "shared:x") || seen[shared] != [2]string{} {
+		if shared := conversation.Namespace(tenant, "shared:x"); shared != conversation.Namespace("", "shared:x") || seen[shared] != [2]string{} {
 			t.Errorf("tenant %q: shared salt gives %q", tenant, shared)
 		}
 	}

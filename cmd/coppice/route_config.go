@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/gateway"
@@ -18,7 +19,6 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -108,7 +108,7 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 // prompts returns how the gateway reads prompts: with the tokenizer and template of
 // --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
 func (c *routeCmd) prompts(ctx context.Context) (cfg gateway.PromptConfig, digest string, err error) {
-	cfg.Namespace = openai.Namespace
+	cfg.Namespace = conversation.Namespace
 	if c.Salts == "plain" {
 		cfg.Namespace = plainNamespace
 	}

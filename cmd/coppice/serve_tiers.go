@@ -8,11 +8,11 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/stores"
 	"github.com/coppice-llm/coppice/mempool/tiering"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -122,7 +122,7 @@ func (f *cacheFlags) set(c *scheduler.Config, quotas map[string]cacheQuota) {
 		c.Quotas, c.MinQuotas = map[kv.Namespace]int{}, map[kv.Namespace]int{}
 	}
 	for tenant, q := range quotas {
-		ns := openai.Namespace(tenant, "")
+		ns := conversation.Namespace(tenant, "")
 		c.Quotas[ns], c.MinQuotas[ns] = q.most, q.least
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 )
@@ -108,5 +109,5 @@ func (f *Feed) serveStream(w http.ResponseWriter, r *http.Request) {
 func fail(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(openai.NewError(status, code, "%s", message).Append(nil))
+	w.Write(openai.AppendError(nil, conversation.NewError(status, code, "%s", message)))
 }

@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
@@ -35,7 +36,7 @@ type Config struct {
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Namespace == nil {
-		c.Namespace = openai.Namespace
+		c.Namespace = conversation.Namespace
 	}
 	if c.Now == nil {
 		c.Now = time.Now
@@ -78,7 +79,7 @@ func New(cfg Config) (*Reader, error) {
 	return r, nil
 }
 
-// Read resets p and reads the body of a tenant's request into it. The error is an *openai.Error
+// Read resets p and reads the body of a tenant's request into it. The error is an *conversation.Error
 // of status 400, for a body that is not a JSON object or ends early: no worker could read it.
 // All other oddities are left to the worker to judge, and at most make p inexact.
 //

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -144,7 +145,7 @@ func TestReadOptions(t *testing.T) {
 		if err := r.Read(tc.kind, "t", []byte(tc.body), As{}, &p); err != nil {
 			t.Fatal(err)
 		}
-		tc.want.Namespace = openai.Namespace("t", tc.want.CacheSalt)
+		tc.want.Namespace = conversation.Namespace("t", tc.want.CacheSalt)
 		got := p
 		got.tokens, got.bytes, got.peeked, got.most = nil, nil, openai.Peeked{}, 0
 		if !reflect.DeepEqual(got, tc.want) {
@@ -252,7 +253,7 @@ func TestReadRefuses(t *testing.T) {
 	r := testReader(t, Config{})
 	var p Prompt
 	read(t, r, Completions, `{"model":"m","prompt":[1]}`, &p)
-	var fault *openai.Error
+	var fault *conversation.Error
 	if err := r.Read(Completions, "", []byte(`{"model":"x","prompt":[1`), As{}, &p); !errors.As(err, &fault) || fault.Status != 400 {
 		t.Errorf("a broken body: %v", err)
 	}

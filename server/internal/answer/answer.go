@@ -6,6 +6,7 @@ import (
 	"strconv"
 
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
@@ -29,18 +30,19 @@ func ChatID(random uint64) string { return fmt.Sprintf("chatcmpl-%016x", random)
 
 // Answer holds the state shared by Stream and Response.
 type Answer struct {
-	params  *openai.Params
+	params  *conversation.Params
+	shown   *openai.Shown
 	head    Head
 	chat    bool
 	echo    bool
 	names   naming
 	prompts []promptState
 
-	calls             openai.Calls   // whether and how the text of a chat may contain tool calls
-	held              bool           // a grammar holds the calls to their form
-	greedy            bool           // at temperature 0, where an output ends at a repeated call
-	tools             []string       // names of the tools
-	form              *toolcall.Form // see SetForm
+	calls             conversation.Calls // whether and how the text of a chat may contain tool calls
+	held              bool               // a grammar holds the calls to their form
+	greedy            bool               // at temperature 0, where an output ends at a repeated call
+	tools             []string           // names of the tools
+	form              *toolcall.Form     // see SetForm
 	marks             []string
 	reasoning, opened bool // see SetReasoning
 }
@@ -54,16 +56,18 @@ type promptState struct {
 
 // Completion begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Completion(c *openai.Completion, h Head, tok *tokenizer.Tokenizer) *Answer {
-	return &Answer{params: &c.Params, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]promptState, len(c.Prompts))}
+	return &Answer{params: &c.Params, shown: &c.Shown, head: h, echo: c.Echo, names: naming{tok: tok}, prompts: make([]promptState, len(c.Prompts))}
 }
 
 // Chat begins the answer to c. tok names tokens; with nil, token 5 is named "token_id:5".
 func Chat(c *openai.Chat, h Head, tok *tokenizer.Tokenizer) *Answer {
-	return &Answer{
-		params: &c.Params, head: h, chat: true, names: naming{tok: tok}, prompts: make([]promptState, 1),
-		calls: c.Calls, held: c.Format.Calls != "", greedy: c.Sampling.Temperature == 0, tools: c.ToolNames, form: toolcall.Hermes,
-	}
+	a := ofTurn(&c.Turn)
+	a.shown, a.head, a.names = &c.Shown, h, naming{tok: tok}
+	return &a
 }
+
+// defaultForm is the form of tool calls until SetForm.
+var defaultForm = toolcall.Hermes
 
 // SetForm gives the form of the tool calls of a chat, toolcall.Hermes by default. marks are the
 // control tokens whose text the pieces have because of it. Call it before the first Piece.
@@ -73,7 +77,7 @@ func (a *Answer) SetForm(form *toolcall.Form, marks []string) { a.form, a.marks 
 // Piece. opened says that the prompt itself ends with the opening tag. It has no effect on
 // outputs that a grammar restricts to tool calls: these have no reasoning.
 func (a *Answer) SetReasoning(opened bool) {
-	if a.calls != openai.ForcedCalls {
+	if a.calls != conversation.ForcedCalls {
 		a.reasoning, a.opened = true, opened
 	}
 }
@@ -103,7 +107,7 @@ func (a *Answer) cut(p *coppice.Piece) *coppice.Piece {
 }
 
 // Usage returns the token counts of all outputs that have ended so far.
-func (a *Answer) Usage() (u openai.Usage) {
+func (a *Answer) Usage() (u conversation.Usage) {
 	for i := range a.prompts {
 		b := &a.prompts[i].bill
 		u.PromptTokens += b.PromptTokens

@@ -18,6 +18,7 @@ import (
 	"github.com/cockroachdb/datadriven"
 
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
@@ -87,7 +88,7 @@ func TestAnswers(t *testing.T) {
 	tok := openTokenizer(t)
 	datadriven.RunTest(t, "testdata/answers", func(t *testing.T, d *datadriven.TestData) string {
 		lines := strings.Split(d.Input, "\n")
-		var p *openai.Params
+		var p *conversation.Params
 		var promptState func(i int) ([]kv.Token, string)
 		var stream *Stream
 		var whole *Response
@@ -127,7 +128,7 @@ func TestAnswers(t *testing.T) {
 			whole.SetPrompt(i, promptText, prompt)
 			for _, piece := range play(tok, sample, prompt, text, max(p.TopLogprobs, p.PromptTop), ending) {
 				if piece.Ending != nil && ending.Err != nil {
-					out = stream.Error(out, openai.NewError(408, "deadline_exceeded", "%v", ending.Err))
+					out = stream.Error(out, conversation.NewError(408, "deadline_exceeded", "%v", ending.Err))
 					continue
 				}
 				whole.Piece(i, &piece)
@@ -252,7 +253,7 @@ func FuzzChunk(f *testing.F) {
 		}
 		token %= uint32(tok.VocabSize())
 		tops %= 21
-		c := &openai.Chat{Params: openai.Params{N: 3, Logprobs: shown, TopLogprobs: int(tops), ReturnTokenIDs: shown}}
+		c := &openai.Chat{Turn: conversation.Turn{Params: conversation.Params{N: 3, Logprobs: shown, TopLogprobs: int(tops)}}, Shown: openai.Shown{ReturnTokenIDs: shown}}
 		h := Head{ID: "chatcmpl-1", Created: 1700000000, Model: model}
 		s := Chat(c, h, tok).Stream()
 		entry := func(t kv.Token, f float32) chunkToken {
@@ -312,14 +313,15 @@ func steady() coppice.Piece {
 }
 
 func streams(tok *tokenizer.Tokenizer) map[string]*Stream {
-	plain, all := openai.Params{N: 1}, openai.Params{N: 1, Logprobs: true, TopLogprobs: 20, ReturnTokenIDs: true}
+	plain, all := conversation.Params{N: 1}, conversation.Params{N: 1, Logprobs: true, TopLogprobs: 20}
+	ids := openai.Shown{ReturnTokenIDs: true}
 	one := []openai.Prompt{{Text: "x"}}
 	return map[string]*Stream{
 		"completion":           Completion(&openai.Completion{Params: plain, Prompts: one}, head, tok).Stream(),
-		"completion, logprobs": Completion(&openai.Completion{Params: all, Prompts: one}, head, tok).Stream(),
-		"chat":                 Chat(&openai.Chat{Params: plain}, head, tok).Stream(),
-		"chat, logprobs":       Chat(&openai.Chat{Params: all}, head, tok).Stream(),
-		"without tokenizer":    Completion(&openai.Completion{Params: all, Prompts: one}, head, nil).Stream(),
+		"completion, logprobs": Completion(&openai.Completion{Params: all, Shown: ids, Prompts: one}, head, tok).Stream(),
+		"chat":                 Chat(&openai.Chat{Turn: conversation.Turn{Params: plain}}, head, tok).Stream(),
+		"chat, logprobs":       Chat(&openai.Chat{Turn: conversation.Turn{Params: all}, Shown: ids}, head, tok).Stream(),
+		"without tokenizer":    Completion(&openai.Completion{Params: all, Shown: ids, Prompts: one}, head, nil).Stream(),
 	}
 }
 

@@ -3,8 +3,8 @@ package answer
 import (
 	"strings"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // parser separates an output into the fields of a chat message. A nil parser has made no calls.
@@ -19,12 +19,12 @@ type parser struct {
 
 // newParser returns nil if the whole text is content.
 func (a *Answer) newParser() *parser {
-	called := a.calls != openai.NoCalls
+	called := a.calls != conversation.NoCalls
 	if !called && !a.reasoning && !parse.Frames(a.form) {
 		return nil
 	}
 	o := parse.Options{
-		Tools: a.tools, Exact: a.calls == openai.ForcedCalls || a.held, One: a.calls == openai.OneCall, Reasoning: a.reasoning, Opened: a.opened,
+		Tools: a.tools, Exact: a.calls == conversation.ForcedCalls || a.held, One: a.calls == conversation.OneCall, Reasoning: a.reasoning, Opened: a.opened,
 	}
 	if called || parse.Frames(a.form) {
 		o.Form = a.form

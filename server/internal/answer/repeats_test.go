@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
-	"github.com/coppice-llm/coppice/openai"
 )
 
 // TestRepeats: an output ends at a call that equals the one before, however its text is split. Other calls are given.
@@ -30,7 +30,7 @@ func TestRepeats(t *testing.T) {
 		{a + "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\":1", `[a{"x":1}][a{"x":1]`, false}, // cut: it may have gone on otherwise
 	} {
 		for size := 1; size <= len(tc.text); size++ {
-			o := (&Answer{calls: openai.AnyCalls, greedy: true, form: toolcall.Hermes}).newParser()
+			o := (&Answer{calls: conversation.AnyCalls, greedy: true, form: toolcall.Hermes}).newParser()
 			var got strings.Builder
 			open := false
 			give := func(events []parse.Event) {
@@ -59,7 +59,7 @@ func TestRepeats(t *testing.T) {
 				t.Errorf("%q in pieces of %d: %q, %v, want %q", tc.text, size, got.String(), o.repeated(), tc.want)
 			}
 		}
-		o := (&Answer{calls: openai.AnyCalls, form: toolcall.Hermes}).newParser()
+		o := (&Answer{calls: conversation.AnyCalls, form: toolcall.Hermes}).newParser()
 		if o.next(tc.text, true); o.repeated() {
 			t.Errorf("%q: ended above temperature 0", tc.text)
 		}

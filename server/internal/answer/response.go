@@ -5,6 +5,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // Response collects an answer that is sent as one JSON object.
@@ -79,7 +80,7 @@ func (r *Response) Append(dst []byte) []byte {
 		}
 	}
 	dst = append(dst, `],"usage":`...)
-	dst = r.Usage().Append(dst)
+	dst = openai.Usage(r.Usage()).Append(dst)
 	if r.chat {
 		dst = r.ofPrompt(dst, 0)
 	}
@@ -98,7 +99,7 @@ func (r *Response) whole(dst []byte, index int) []byte {
 	}
 	dst = r.completionChoice(dst, index, echo+string(c.text), s, new(int), c.ending)
 	dst = r.ofPrompt(dst, prompt)
-	if r.params.ReturnTokenIDs {
+	if r.shown.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}
 	return append(dst, '}')
@@ -118,7 +119,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
 	dst = r.appendFinish(append(dst, ','), out.stopped(c.ending), out.calls() > 0)
-	if r.params.ReturnTokenIDs {
+	if r.shown.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), c.tokens)
 	}
 	return append(dst, '}')
@@ -191,7 +192,7 @@ func (r *Response) ofPrompt(dst []byte, i int) []byte {
 		dst = append(dst, `,"prompt_logprobs":`...)
 		dst = r.promptLogprobs(dst, &scored{tokens: p, logprobs: r.scores[i].logprobs, top: r.scores[i].top})
 	}
-	if r.params.ReturnTokenIDs {
+	if r.shown.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"prompt_token_ids":`...), p)
 	}
 	return dst

@@ -2,6 +2,7 @@ package answer
 
 import (
 	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/openai"
@@ -39,7 +40,7 @@ func (a *Answer) Stream() *Stream {
 	s := &Stream{Answer: *a, choices: make([]streamed, len(a.prompts)*a.params.N)}
 	s.open = append(a.appendHead([]byte("data: "), object), `,"choices":[`...)
 	s.close = []byte("}]")
-	if a.params.IncludeUsage {
+	if a.shown.IncludeUsage {
 		s.close = append(s.close, `,"usage":null`...)
 	}
 	s.close = append(s.close, "}\n\n"...)
@@ -48,7 +49,7 @@ func (a *Answer) Stream() *Stream {
 
 // end writes the end of an event. With ContinuousUsage that includes the usage so far.
 func (s *Stream) end(dst []byte) []byte {
-	if !s.params.ContinuousUsage {
+	if !s.shown.ContinuousUsage {
 		return append(dst, s.close...)
 	}
 	u := openai.Usage{CompletionTokens: s.tokens}
@@ -78,7 +79,7 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 	if first && s.echo {
 		text = s.prompts[i].text + text
 	}
-	ids := s.params.ReturnTokenIDs
+	ids := s.shown.ReturnTokenIDs
 	if text == "" && p.Ending == nil && !(s.params.Logprobs || ids) {
 		return dst
 	}
@@ -95,7 +96,7 @@ func (s *Stream) Piece(dst []byte, i int, p *coppice.Piece) []byte {
 // chatPiece writes the events of p, a piece of the choice c with this index: one with the role
 // before the first content, then the content, and one with finish_reason if p ends the choice.
 func (s *Stream) chatPiece(dst []byte, index int, c *streamed, p *coppice.Piece) []byte {
-	ids := s.params.ReturnTokenIDs
+	ids := s.shown.ReturnTokenIDs
 	if !c.begun {
 		c.begun = true
 		c.out = s.newParser()
@@ -134,7 +135,7 @@ func (s *Stream) scores(p *coppice.Piece) *scored {
 
 // shows reports whether a piece without text needs an event for its tokens.
 func (s *Stream) shows(p *coppice.Piece) bool {
-	return len(p.Tokens) > 0 && (s.params.Logprobs || s.params.ReturnTokenIDs)
+	return len(p.Tokens) > 0 && (s.params.Logprobs || s.shown.ReturnTokenIDs)
 }
 
 // delta writes the part of an event after its delta: log-probabilities, finish_reason null, and
@@ -143,7 +144,7 @@ func (s *Stream) shows(p *coppice.Piece) bool {
 func (s *Stream) delta(dst []byte, p *coppice.Piece) []byte {
 	dst = s.chatLogprobs(append(dst, `,"logprobs":`...), s.scores(p))
 	dst = append(dst, `,"finish_reason":null`...)
-	if p != nil && s.params.ReturnTokenIDs {
+	if p != nil && s.shown.ReturnTokenIDs {
 		dst = appendIDs(append(dst, `,"token_ids":`...), p.Tokens)
 	}
 	return s.end(dst)
@@ -188,18 +189,21 @@ func (s *Stream) begin(dst []byte, index int) []byte {
 }
 
 // Error appends an event with the error. It ends the stream; do not call Done after it.
-func (s *Stream) Error(dst []byte, e *openai.Error) []byte {
-	dst = e.Append(append(dst, "data: "...))
+func (s *Stream) Error(dst []byte, e *conversation.Error) []byte {
+	dst = openai.AppendError(append(dst, "data: "...), e)
 	return append(dst, "\n\n"...)
 }
+
+// ContentType is the media type of the stream.
+func (s *Stream) ContentType() string { return "text/event-stream" }
 
 // Done appends the end of the stream: the usage, if asked for, as a chunk without choices, and
 // "[DONE]".
 func (s *Stream) Done(dst []byte) []byte {
-	if s.params.IncludeUsage {
+	if s.shown.IncludeUsage {
 		dst = append(dst, s.open...)
 		dst = append(dst, `],"usage":`...)
-		dst = s.Usage().Append(dst)
+		dst = openai.Usage(s.Usage()).Append(dst)
 		dst = append(dst, "}\n\n"...)
 	}
 	return append(dst, "data: [DONE]\n\n"...)

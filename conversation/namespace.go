@@ -1,4 +1,4 @@
-package openai
+package conversation
 
 import (
 	"encoding/binary"

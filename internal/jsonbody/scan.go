@@ -1,4 +1,4 @@
-package openai
+package jsonbody
 
 import (
 	"bytes"
@@ -10,20 +10,20 @@ import (
 	"unicode/utf8"
 )
 
-// scanner walks a JSON text that may be invalid. A fault that makes the end of values uncertain
+// Scanner walks a JSON text that may be invalid. A fault that makes the end of values uncertain
 // sets broken; other faults are skipped.
-type scanner struct {
-	b      []byte
-	at     int
-	broken bool
+type Scanner struct {
+	B      []byte // the text
+	At     int    // position in it
+	Broken bool
 }
 
-// next skips white space and returns the next byte, 0 at the end.
-func (s *scanner) next() byte {
-	for s.at < len(s.b) {
-		switch c := s.b[s.at]; c {
+// Next skips white space and returns the next byte, 0 at the end.
+func (s *Scanner) Next() byte {
+	for s.At < len(s.B) {
+		switch c := s.B[s.At]; c {
 		case ' ', '\t', '\n', '\r':
-			s.at++
+			s.At++
 		default:
 			return c
 		}
@@ -32,54 +32,54 @@ func (s *scanner) next() byte {
 }
 
 // breaks records that the text is broken. It returns false, for use in a return.
-func (s *scanner) breaks() bool {
-	s.broken = true
+func (s *Scanner) breaks() bool {
+	s.Broken = true
 	return false
 }
 
-// more moves to item i of an array or object, which ends with the byte end. i counts from 0, and
+// More moves to item i of an array or object, which ends with the byte end. i counts from 0, and
 // the scanner must be after item i-1 or, for item 0, after the opening bracket. After the last
 // item more moves past the end and returns false. It also returns false if the text is broken.
-func (s *scanner) more(i int, end byte) bool {
-	c := s.next()
+func (s *Scanner) More(i int, end byte) bool {
+	c := s.Next()
 	switch {
 	case c == end:
-		s.at++
+		s.At++
 		return false
 	case i == 0:
-		return c != 0 && !s.broken || s.breaks()
-	case c != ',' || s.broken:
+		return c != 0 && !s.Broken || s.breaks()
+	case c != ',' || s.Broken:
 		return s.breaks()
 	}
-	s.at++
-	c = s.next()
+	s.At++
+	c = s.Next()
 	return c != end && c != 0 || s.breaks()
 }
 
 // member moves to the value of member i of an object, as more does, and returns the member's name;
 // ok is false after the last member.
-func (s *scanner) member(i int) (name []byte, ok bool) {
-	if !s.more(i, '}') {
+func (s *Scanner) member(i int) (name []byte, ok bool) {
+	if !s.More(i, '}') {
 		return nil, false
 	}
-	if s.b[s.at] != '"' {
+	if s.B[s.At] != '"' {
 		return nil, s.breaks()
 	}
-	name, escaped := s.quoted()
+	name, escaped := s.Quoted()
 	if escaped || !utf8.Valid(name) {
 		name = appendUnescaped(nil, name)
 	}
-	if s.next() != ':' {
+	if s.Next() != ':' {
 		return nil, s.breaks()
 	}
-	s.at++
-	return name, s.next() != 0 || s.breaks()
+	s.At++
+	return name, s.Next() != 0 || s.breaks()
 }
 
-// quoted returns the bytes between the quotes of the string at s.at, and whether they contain
+// Quoted returns the bytes between the quotes of the string at s.At, and whether they contain
 // escapes.
-func (s *scanner) quoted() (raw []byte, escaped bool) {
-	b := s.b[s.at+1:]
+func (s *Scanner) Quoted() (raw []byte, escaped bool) {
+	b := s.B[s.At+1:]
 	end := bytes.IndexByte(b, '"')
 	if end >= 0 {
 		if first := bytes.IndexByte(b[:end], '\\'); first >= 0 {
@@ -87,10 +87,10 @@ func (s *scanner) quoted() (raw []byte, escaped bool) {
 		}
 	}
 	if end < 0 {
-		s.broken, s.at = true, len(s.b)
+		s.Broken, s.At = true, len(s.B)
 		return nil, false
 	}
-	s.at += end + 2
+	s.At += end + 2
 	return b[:end], escaped
 }
 
@@ -113,25 +113,25 @@ func closing(b []byte, i int) int {
 	return -1
 }
 
-// skip returns the raw value at s.at, and whether it is a string with escapes.
-func (s *scanner) skip() (raw []byte, escaped bool) {
-	c := s.next()
-	from := s.at
+// Skip returns the raw value at s.At, and whether it is a string with escapes.
+func (s *Scanner) Skip() (raw []byte, escaped bool) {
+	c := s.Next()
+	from := s.At
 	switch c {
 	case '"':
-		_, escaped = s.quoted()
+		_, escaped = s.Quoted()
 	case '{', '[':
-		s.at++
-		s.leave(1)
+		s.At++
+		s.Leave(1)
 	default:
-		for s.at < len(s.b) && !delimits(s.b[s.at]) {
-			s.at++
+		for s.At < len(s.B) && !delimits(s.B[s.At]) {
+			s.At++
 		}
-		if s.at == from {
-			s.broken = true
+		if s.At == from {
+			s.Broken = true
 		}
 	}
-	return s.b[from:s.at], escaped
+	return s.B[from:s.At], escaped
 }
 
 func delimits(c byte) bool {
@@ -142,28 +142,28 @@ func delimits(c byte) bool {
 	return false
 }
 
-// leave moves past the end of the arrays and objects that contain s.at: depth says how many levels
+// Leave moves past the end of the arrays and objects that contain s.At: depth says how many levels
 // to leave.
-func (s *scanner) leave(depth int) {
-	b := s.b
-	for i := s.at; i < len(b); i++ {
+func (s *Scanner) Leave(depth int) {
+	b := s.B
+	for i := s.At; i < len(b); i++ {
 		switch b[i] {
 		case '"':
-			s.at = i
-			if s.quoted(); s.broken {
+			s.At = i
+			if s.Quoted(); s.Broken {
 				return
 			}
-			i = s.at - 1
+			i = s.At - 1
 		case '{', '[':
 			depth++
 		case '}', ']':
 			if depth--; depth == 0 {
-				s.at = i + 1
+				s.At = i + 1
 				return
 			}
 		}
 	}
-	s.broken, s.at = true, len(b)
+	s.Broken, s.At = true, len(b)
 }
 
 // appendUnescaped appends the text of a JSON string, given without its quotes, as encoding/json

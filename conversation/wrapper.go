@@ -1,11 +1,11 @@
-package openai
+package conversation
 
 import "encoding/json"
 
-// fillWrapper makes the only property of an object schema required if it is a list. Clients wrap
+// FillWrapper makes the only property of an object schema required if it is a list. Clients wrap
 // a list in such an object (instructor's create_iterable: {"tasks": [...]}) and take {} for a
 // broken answer, while an empty list has the same meaning. Other schemas are returned unchanged.
-func fillWrapper(schema []byte) []byte {
+func FillWrapper(schema []byte) []byte {
 	var all map[string]json.RawMessage
 	var v struct {
 		Type       any

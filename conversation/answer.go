@@ -1,0 +1,110 @@
+package conversation
+
+import "github.com/coppice-llm/coppice/kv"
+
+// Head holds the facts about an answer that are known before its first token.
+type Head struct {
+	ID           string // 16 hexadecimal digits; an API puts its own prefix before them
+	Created      int64  // Unix seconds
+	Model        string
+	PromptTokens int // cached ones included
+}
+
+// Kind is the kind of an Event, and of an Item.
+type Kind uint8
+
+// Values of Kind.
+const (
+	Text      Kind = iota
+	Thought        // reasoning
+	Call           // the beginning of a call
+	Arguments      // of the call that began last
+)
+
+// Event is a part of an answer, in the order of the output.
+type Event struct {
+	Kind   Kind
+	Text   string // a piece of text, reasoning or arguments; of a call the name of the tool
+	CallID string // of a call, and of its arguments
+}
+
+// Reason says why an answer ended.
+type Reason uint8
+
+// Values of Reason.
+const (
+	Stopped    Reason = iota // the model had nothing to add
+	StopString               // at a stop string, see Ending.StopString
+	Full                     // at the limit of tokens
+	Called                   // the model waits for the results of its calls
+)
+
+// Ending describes the end of an answer.
+type Ending struct {
+	Reason     Reason
+	StopString string
+	Usage      Usage
+}
+
+// Usage counts tokens. The tokens of a prompt with several choices count once. CachedTokens is
+// then the count of the choice that found the fewest cached tokens: what the other choices find
+// beyond that, this choice has computed.
+type Usage struct {
+	PromptTokens     int
+	CachedTokens     int // prompt tokens from the cache; -1 if decoded from an answer without this count
+	CachedByTier     [kv.Tiers]int
+	CompletionTokens int
+	// AcceptedDrafts are the output tokens that speculation had guessed, and RejectedDrafts the guesses
+	// that the output did not confirm; these are not part of CompletionTokens.
+	AcceptedDrafts, RejectedDrafts int
+}
+
+// Answer is a whole answer.
+type Answer struct {
+	Head
+	Items  []Item // in the order of the output
+	Ending Ending
+}
+
+// Item is a part of a whole answer: text, reasoning, or a call with its arguments.
+type Item struct {
+	Kind      Kind   // Text, Thought or Call
+	Text      []byte // of text and reasoning
+	CallID    string
+	Name      string // of the tool
+	Arguments []byte // a JSON object, unless the answer was cut within it
+}
+
+// Add adds an event at the end of the answer.
+func (a *Answer) Add(e Event) {
+	n := len(a.Items)
+	switch {
+	case e.Kind == Call:
+		a.Items = append(a.Items, Item{Kind: Call, CallID: e.CallID, Name: e.Text})
+	case e.Kind == Arguments && n > 0:
+		a.Items[n-1].Arguments = append(a.Items[n-1].Arguments, e.Text...)
+	case n > 0 && a.Items[n-1].Kind == e.Kind:
+		a.Items[n-1].Text = append(a.Items[n-1].Text, e.Text...)
+	default:
+		a.Items = append(a.Items, Item{Kind: e.Kind, Text: []byte(e.Text)})
+	}
+}
+
+// Writer writes a streamed answer in the form of one API. Each method appends to dst what the client
+// gets. A stream is Begin, any number of Event, and then End or Fault. One goroutine calls it.
+type Writer interface {
+	Begin(dst []byte, h *Head) []byte
+	Event(dst []byte, e Event) []byte
+	End(dst []byte, e *Ending) []byte
+	// Fault ends a stream that has begun, with an error.
+	Fault(dst []byte, e *Error) []byte
+}
+
+// Wire is the form of the answers of one API to one request.
+type Wire interface {
+	// ContentType is the media type of a stream, such as text/event-stream.
+	ContentType() string
+	Stream() Writer
+	// Whole appends an answer that is not streamed.
+	Whole(dst []byte, a *Answer) []byte
+}

@@ -1,0 +1,244 @@
+package scheduler
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/radixcache"
+)
+
+// ErrNoSession reports that no turn of a session has ended yet, or that the session was released or
+// forgotten.
+var ErrNoSession = errors.New("scheduler: unknown session")
+
+// MaxSessionName bounds the name of a session, in bytes.
+const MaxSessionName = 256
+
+// maxSessions bounds the sessions that are remembered. When one more begins, the one that was not used
+// for longest is forgotten: its KV stays in the cache, as that of requests without a name.
+const maxSessions = 1 << 14
+
+// sessionPoolShare bounds the tokens of last turns that sessions remember, as a multiple of the pool's
+// tokens. A token takes 4 bytes here and thousands in the pool. Sessions beyond it keep their names, but
+// nothing can be fetched, pinned or released for them until their next turn ends.
+const sessionPoolShare = 4
+
+// SessionRef names a session. Sessions of different tenants or namespaces are different, whatever their
+// names.
+type SessionRef struct {
+	Namespace kv.Namespace
+	Tenant    string
+	Name      string // Request.Session, not empty
+}
+
+// validate returns an error if the name is empty or too long.
+func (r *SessionRef) validate() error {
+	if n := len(r.Name); n == 0 || n > MaxSessionName {
+		return fmt.Errorf("%w: a session's name has %d bytes, want 1 to %d", ErrInvalid, n, MaxSessionName)
+	}
+	return nil
+}
+
+// sessionRef returns the session of a request. Its Name is empty if the request has none.
+func (r *Request) sessionRef() SessionRef { return SessionRef{r.Namespace, r.Tenant, r.Session} }
+
+// sessions remembers what the last turn of each session left, and the hints about its next one.
+type sessions struct {
+	info     int // tokens of the pool
+	byRef    map[SessionRef]*session
+	oldest   *session // ends of the list by last use
+	newest   *session
+	tokens   int                  // sum of len(session.tokens)
+	expected []*session           // with a turn that is expected, by the time of session.expect.due
+	ids      radixcache.SessionID // the latest that was given
+}
+
+// session is what one session has left. A turn is a request that names it.
+type session struct {
+	ref          SessionRef
+	id           radixcache.SessionID
+	older, newer *session
+	turns        int // turns that have ended
+
+	// The last turn that ended: its prompt and output, of which all but the last token may be cached.
+	tokens []kv.Token
+	public int
+	media  []kv.Media
+
+	pinned bool          // PinSession was called, and its time is not over
+	until  time.Duration // the end of that pin; 0: none
+	expect expectation
+}
+
+func newSessions(poolTokens int) sessions {
+	return sessions{info: poolTokens, byRef: make(map[SessionRef]*session)}
+}
+
+// key returns the cache key of the session's last turn, without the last token, whose KV was never computed.
+func (x *session) key() radixcache.Key {
+	return radixcache.Key{Namespace: x.ref.Namespace, Tokens: x.tokens[:max(len(x.tokens)-1, 0)], PublicTokens: x.public, Media: x.media}
+}
+
+// find returns the session, or an error that wraps ErrInvalid or ErrNoSession.
+func (ss *sessions) find(ref SessionRef) (*session, error) {
+	if err := ref.validate(); err != nil {
+		return nil, err
+	}
+	x := ss.byRef[ref]
+	if x == nil {
+		return nil, fmt.Errorf("%w: %q", ErrNoSession, ref.Name)
+	}
+	return x, nil
+}
+
+// use returns the session and makes it the most recently used one. It begins the session if it is new.
+func (s *Scheduler) useSession(ref SessionRef) *session {
+	ss := &s.sessions
+	x := ss.byRef[ref]
+	if x != nil {
+		ss.unlink(x)
+	} else {
+		if len(ss.byRef) == maxSessions {
+			s.forgetSession(ss.oldest)
+		}
+		ss.ids++
+		x = &session{ref: ref, id: ss.ids}
+		ss.byRef[ref] = x
+	}
+	x.older = ss.newest
+	if x.older != nil {
+		x.older.newer = x
+	} else {
+		ss.oldest = x
+	}
+	ss.newest = x
+	return x
+}
+
+// unlink takes a session out of the list by last use.
+func (ss *sessions) unlink(x *session) {
+	if x.older != nil {
+		x.older.newer = x.newer
+	} else {
+		ss.oldest = x.newer
+	}
+	if x.newer != nil {
+		x.newer.older = x.older
+	} else {
+		ss.newest = x.older
+	}
+	x.older, x.newer = nil, nil
+}
+
+// forgetSession drops a session with its pin and its hints. What it has left stays in the cache.
+func (s *Scheduler) forgetSession(x *session) {
+	s.unpinSession(x)
+	s.unexpect(x)
+	s.sessions.remember(x, nil)
+	s.sessions.unlink(x)
+	delete(s.sessions.byRef, x.ref)
+}
+
+// remember replaces the tokens of x's last turn. Where all sessions together then have too many, those not
+// used for longest lose theirs.
+func (ss *sessions) remember(x *session, tokens []kv.Token) {
+	ss.tokens += len(tokens) - len(x.tokens)
+	x.tokens = tokens
+	for o := ss.oldest; o != nil && o != x && ss.tokens > sessionPoolShare*ss.info; o = o.newer {
+		ss.tokens -= len(o.tokens)
+		o.tokens, o.media, o.public = nil, nil, 0
+	}
+}
+
+// turnEnds notes what q leaves, whose first tokens, as many as valid says, are in the cache now. Of several
+// samples only the first one counts: the next turn can continue only one of them.
+func (s *Scheduler) turnEnds(now time.Duration, q *sequence, valid int) {
+	if q.req.Session == "" || q.sample != 0 || s.cache == nil || valid == 0 {
+		return
+	}
+	x := s.useSession(q.req.sessionRef())
+	x.turns++
+	s.sessions.remember(x, q.tokens[:min(valid+1, len(q.tokens))])
+	x.public, x.media = min(q.req.PublicTokens, q.prompt), q.req.Media
+	if x.pinned {
+		s.repinSession(now, x)
+	}
+}
+
+// ReleaseSession forgets a session: it takes no further turn, or what it has left is not needed by one.
+// It ends the session's pin and what was expected of it. Error: ErrNoCache, ErrInvalid, ErrNoSession.
+func (s *Scheduler) ReleaseSession(ref SessionRef) error {
+	if s.cache == nil {
+		return ErrNoCache
+	}
+	x, err := s.sessions.find(ref)
+	if err != nil {
+		return err
+	}
+	s.forgetSession(x)
+	s.verify()
+	return nil
+}
+
+// PinSession keeps what the last turn of a session left in the cache for d, or until UnpinSession or
+// ReleaseSession if d is 0. When a later turn ends, the pin moves to what that turn left, as far as
+// Config.PinnedTokens allows; the time stays. Pinning again sets a new time. It returns the number of
+// tokens pinned, in whole pages. Errors: those of PinPrefix, and ErrNoSession.
+func (s *Scheduler) PinSession(now time.Duration, ref SessionRef, d time.Duration) (tokens int, err error) {
+	if s.cache == nil {
+		return 0, ErrNoCache
+	}
+	if d < 0 {
+		return 0, fmt.Errorf("%w: a pin of %v, want 0 (no limit) or more", ErrInvalid, d)
+	}
+	x, err := s.sessions.find(ref)
+	if err != nil {
+		return 0, err
+	}
+	s.prefixes.expire(now)
+	x.until = 0
+	if d > 0 {
+		x.until = max(now+d, 0) // as in PinPrefix
+	}
+	tokens, err = s.cache.PinSession(x.id, x.key(), x.until)
+	x.pinned = err == nil
+	s.room.keepQuotas()
+	s.verify()
+	return tokens, err
+}
+
+// UnpinSession ends the pin of a session. Errors: ErrNoCache, ErrInvalid, ErrNoSession.
+func (s *Scheduler) UnpinSession(ref SessionRef) error {
+	if s.cache == nil {
+		return ErrNoCache
+	}
+	x, err := s.sessions.find(ref)
+	if err != nil {
+		return err
+	}
+	s.unpinSession(x)
+	s.room.keepQuotas()
+	s.verify()
+	return nil
+}
+
+// unpinSession ends the session's pin.
+func (s *Scheduler) unpinSession(x *session) {
+	x.pinned = false
+	s.cache.UnpinSession(x.id)
+}
+
+// repinSession moves the session's pin to its last turn, as far as the budget allows. A pin whose time is
+// over ends.
+func (s *Scheduler) repinSession(now time.Duration, x *session) {
+	s.cache.UnpinSession(x.id)
+	if x.pinned = x.until == 0 || x.until > now; !x.pinned {
+		return
+	}
+	_, used := s.cache.PinnedPrefixes()
+	key := x.key()
+	key.Tokens = key.Tokens[:min(len(key.Tokens), s.cfg.PinnedTokens-used)]
+	_, _ = s.cache.PinSession(x.id, key, x.until) // where there is nothing to pin, the next turn tries again
+}
