@@ -100,6 +100,8 @@ type Config struct {
 	// MaxChoices bounds the outputs of one request: prompts times n. Default 128. The node's
 	// scheduler.Config.MaxSamples bounds n too.
 	MaxChoices int `default:"128" min:"1" max:"1<<40"`
+	// MaxInputs bounds the texts of one request for embeddings. Default 2048.
+	MaxInputs int `default:"2048" min:"1" max:"2048"`
 	// MaxTimeout is the time limit of requests that set none or a longer one. Default 10
 	// minutes.
 	MaxTimeout time.Duration `default:"10m" above:"0s"`

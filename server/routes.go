@@ -47,7 +47,7 @@ func (s *Server) mount() {
 	}
 	on("/v1/completions", post((*call).completions))
 	on("/v1/chat/completions", post((*call).chatCompletions))
-	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
+	on("/v1/embeddings", post((*call).embeddings))
 	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
@@ -102,11 +102,6 @@ func (c *call) notFound() error {
 // whole returns an endpoint that answers with body, which is JSON.
 func whole(body []byte) func(*call) error {
 	return func(c *call) error { return c.json(http.StatusOK, body) }
-}
-
-// refusal returns an endpoint that refuses every request with err.
-func refusal(err error) func(*call) error {
-	return func(*call) error { return err }
 }
 
 var errNoPprof = conversation.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")

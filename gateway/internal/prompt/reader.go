@@ -93,8 +93,11 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	q := &p.peeked
 	q.Most = p.most
 	peek := openai.PeekCompletion
-	if kind == Chat {
+	switch kind {
+	case Chat:
 		peek = openai.PeekChat
+	case Embeddings:
+		peek = openai.PeekEmbeddings
 	}
 	if err := peek(body, q); err != nil {
 		return err
