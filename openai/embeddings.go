@@ -100,7 +100,7 @@ func WriteEmbeddings(w *bufio.Writer, model string, vectors [][]float32, asBase6
 	dst = jsontext.AppendInt(append(dst, `,"usage":{"prompt_tokens":`...), u.PromptTokens)
 	dst = jsontext.AppendInt(append(dst, `,"total_tokens":`...), u.PromptTokens)
 	dst = jsontext.AppendInt(append(dst, `,"prompt_tokens_details":{"cached_tokens":`...), u.CachedTokens)
-	w.Write(append(Usage(u).appendTiers(dst), "}}}"...))
+	w.Write(append(Usage(u).AppendTiers(dst), "}}}"...))
 	return w.Flush()
 }
 

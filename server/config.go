@@ -36,12 +36,14 @@ type Config struct {
 	Node *coppice.Node
 	// Model is the name by which requests ask for the model; they may leave it out.
 	Model string
-	// Aliases are further names that requests may give. Answers and metrics use Model.
+	// Aliases are further names that requests may give, or AnyName. Answers and metrics use Model.
 	Aliases []string
 	// Owner is owned_by in /v1/models. Default "coppice".
 	Owner string `default:"coppice"`
 	// Created is the model's creation time in /v1/models. Default: the time of New.
 	Created time.Time
+	// About describes the model's files, for /api/tags and /api/show. Default: nothing is known.
+	About About
 	// Fingerprint is system_fingerprint in all answers. Default: a hash of the backend's ModelID
 	// and NumericsID, which together decide the output of a seeded request.
 	Fingerprint string
@@ -59,6 +61,10 @@ type Config struct {
 	// ToolsPrompt decides what happens to tools, calls and results that the template does not print.
 	// Default: the server writes them in front of the template.
 	ToolsPrompt chat.ToolsPrompt
+
+	// KeepNonces leaves blocks in system prompts that differ in each request and tell the model nothing. Default: they
+	// are left out of the prompt, so that it has a prefix in common with the ones before; see anthropic.Request.Stripped.
+	KeepNonces bool
 
 	// UnknownFields decides how unknown request fields are treated. Default: refused, except
 	// fields known to change nothing.
@@ -91,6 +97,10 @@ type Config struct {
 	// BusyWait is how long a request waits for room in the node's Memory for its body, or for its turn
 	// to render a conversation, before it gets status 503. Default 10 s.
 	BusyWait time.Duration `default:"10s" above:"0s"`
+	// ResponsesDir keeps the responses of /v1/responses that are stored in files, in plain text. Default: in memory.
+	ResponsesDir string
+	// ResponsesBytes bounds the stored responses; the least recently used go first. Default 64 MiB.
+	ResponsesBytes int `default:"64<<20" min:"1" max:"1<<40"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
 	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
 	// MaxConns bounds the connections. A few more are accepted, on which only /health and /ready
@@ -161,6 +171,9 @@ type Config struct {
 	// AccessLog logs requests at info level. Probes (/health, /ready) are not logged.
 	AccessLog bool
 }
+
+// AnyName among Config.Aliases lets requests give any name, for clients that ask for models by names of their own.
+const AnyName = "*"
 
 // Values of Config.MetricAliases.
 const (

@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -21,20 +22,24 @@ func (s *Server) mount() {
 		names := slices.Sorted(maps.Keys(methods))
 		s.paths = append(s.paths, Route{path, names})
 		byMethod := make(map[string]*endpoint, len(methods)+1)
+		var fault func(dst []byte, e *conversation.Error) []byte // of the path's API
 		for name, e := range methods {
-			e.path = path
+			e.path, fault = path, e.fault
 			byMethod[name] = &e
 		}
 		if e := byMethod[http.MethodGet]; e != nil {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := strings.Replace(path, "{id}", "{id...}", 1) // model names contain slashes
+		pattern := path
+		if before, ok := strings.CutSuffix(path, "{id}"); ok {
+			pattern = before + "{id...}" // model names contain slashes
+		}
 		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
 				w.Header().Set("Allow", allow)
-				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
+				e = &endpoint{path: path, drained: true, fault: fault, serve: func(c *call) error {
 					return conversation.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
 				}}
 			}
@@ -47,6 +52,8 @@ func (s *Server) mount() {
 	}
 	on("/v1/completions", post((*call).completions))
 	on("/v1/chat/completions", post((*call).chatCompletions))
+	on("/v1/messages", post((*call).messages))
+	on("/v1/messages/count_tokens", post((*call).countTokens))
 	on("/v1/embeddings", post((*call).embeddings))
 	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))
@@ -61,6 +68,14 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
+	on("/v1/responses", post((*call).createResponse))
+	on("/v1/responses/{id}", map[string]endpoint{
+		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
+		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
+	})
+	on("/v1/responses/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
+	on("/v1/responses/{id}/cancel", post((*call).cancelResponse))
+	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 
@@ -74,6 +89,8 @@ func (s *Server) mount() {
 	}
 	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
+	ollamas := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
+	s.routes.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, ollamas) })
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
