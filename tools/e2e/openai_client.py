@@ -104,6 +104,20 @@ def token_ids(b):
 
 
 @path
+def embeddings(b):
+    text = "What is light? " + str(time.time_ns())
+    a = b.client.embeddings.create(model=b.model, input=[text, "It is a wave."])  # asks for base64
+    plain = b.client.embeddings.create(model=b.model, input=text, encoding_format="float")
+    v, w = a.data[0].embedding, plain.data[0].embedding
+    assert len(a.data) == 2 and len(v) == len(w) and max(abs(x - y) for x, y in zip(v, w)) < 1e-6 and abs(sum(x * x for x in v) - 1) < 1e-5
+    assert a.usage.prompt_tokens > plain.usage.prompt_tokens and len(b.client.embeddings.create(model=b.model, input=[5, 6], dimensions=8).data[0].embedding) == 8
+    cached = plain.usage.prompt_tokens_details["cached_tokens"]
+    assert cached == plain.usage.prompt_tokens - 1, cached
+    refused(400, "input", "invalid_value", lambda: b.client.embeddings.create(model=b.model, input=""))
+    return f"{len(v)} values, {cached} tokens cached the second time"
+
+
+@path
 def sampling(b):
     def ids(**more):
         extra = {"return_token_ids": True, "ignore_eos": True, **more.pop("extra", {})}
