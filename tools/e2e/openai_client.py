@@ -240,7 +240,6 @@ def errors(b):
         refused(400, "suffix", "unsupported_parameter", lambda: c.completions.create(**ask, suffix="the end")),
         refused(404, "model", "model_not_found", lambda: c.completions.create(**{**ask, "model": "gpt-4"})),
         refused(404, "model", "model_not_found", lambda: c.models.retrieve("gpt-4")),
-        refused(400, None, "unsupported", lambda: c.embeddings.create(model=b.model, input="light")),
         refused(404, None, "unknown_url", lambda: c.moderations.create(input="light")),
         refused(408, None, "deadline_exceeded", lambda: c.completions.create(model=b.model, prompt="Light", max_tokens=4000,
                                                                              extra_body={"ignore_eos": True, "coppice": {"timeout": 0.001}})),
