@@ -90,3 +90,21 @@ func blame(p *conversation.Params, err error) error {
 	}
 	return &e
 }
+
+// renamed returns err, the error of a request with parameters p. Where it names a field of chat completions, renamed gives it the
+// name in the API that the request is of.
+func renamed(p *conversation.Params, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *errorOf(err)
+	switch e.Param {
+	case "messages":
+		e.Param = p.From.Prompt
+	case "response_format":
+		e.Param = p.From.Format
+	default:
+		return err
+	}
+	return &e
+}

@@ -29,7 +29,10 @@ func (s *Server) mount() {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := strings.Replace(path, "{id}", "{id...}", 1) // model names contain slashes
+		pattern := path
+		if before, ok := strings.CutSuffix(path, "{id}"); ok {
+			pattern = before + "{id...}" // model names contain slashes
+		}
 		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
@@ -61,6 +64,13 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
+	on("/v1/responses", post((*call).createResponse))
+	on("/v1/responses/{id}", map[string]endpoint{
+		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
+		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
+	})
+	on("/v1/responses/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
+	on("/v1/responses/{id}/cancel", post((*call).cancelResponse))
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 
