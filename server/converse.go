@@ -57,8 +57,8 @@ func (c *call) converse(turn *conversation.Turn, wire conversation.Wire) error {
 		return renamed(&turn.Params, err)
 	}
 	out := answer.NewTalk(turn, conversation.Head{ID: fmt.Sprintf("%016x", rand.Uint64()), Created: time.Now().Unix(), Model: c.s.cfg.Model}, wire)
-	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
-	if c.s.policies.thinks {
+	out.SetForm(c.s.policies.calling.Form, c.s.policies.calling.Marks)
+	if c.s.policies.calling.Thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
 	return renamed(&turn.Params, c.generate(&turn.Params, inWire{out}, []coppice.Request{req}, []string{req.Prompt}, true))

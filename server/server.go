@@ -15,35 +15,37 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/server/internal/stored"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tool"
 )
 
 // Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
 // serve listeners itself. Its methods may be called from any goroutine.
 type Server struct {
-	cfg       Config
-	log       *zap.Logger
-	keys      *Keyring
-	metrics   *metrics
-	routes    *http.ServeMux
-	paths     []Route
-	fixed     fixed
-	feed      *view.Feed // nil without a page
-	http      http.Server
-	policies  policies
-	retries   retryTimes
-	bodies    web.Bodies
-	memory    *coppice.Memory // the node's
+	cfg      Config
+	log      *zap.Logger
+	keys     *Keyring
+	metrics  *metrics
+	routes   *http.ServeMux
+	paths    []Route
+	fixed    fixed
+	feed     *view.Feed // nil without a page
+	http     http.Server
+	policies policies
+	retries  retryTimes
+	bodies   web.Bodies
+	memory   *coppice.Memory // the node's
+	renders  chan struct{}   // holds an element for each conversation that is rendered
+	buffers  sync.Pool       // of *[]byte
+
 	responses *stored.Store
-	renders   chan struct{} // holds an element for each conversation that is rendered
-	buffers   sync.Pool     // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	open   *web.OpenRequests
@@ -62,10 +64,11 @@ type policies struct {
 	controls *chat.Controls      // nil without a tokenizer
 	longest  int                 // most bytes of a prompt's text; 0: no bound
 	tooLong  *conversation.Error // for a longer text
-	thinks   bool                // the model may write its reasoning between tags
-	calling  calling
+	calling  tool.Calling        // how the model calls tools
 	reading  openai.Options
 	worker   uint64 // of this server in a fleet, part of the ids of responses; 0 outside of one
+
+	anthropic anthropic.Options
 }
 
 // Errors of requests that Shutdown or Close ends or refuses.
@@ -152,12 +155,15 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.policies.controls, s.policies.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
+		s.policies.controls = chat.NewControls(tok.ControlTokens())
 	}
-	s.policies.calling = newCalling(&cfg)
+	s.policies.calling = tool.CallingOf(cfg.Template, cfg.Node.Tokenizer(), cfg.CallForm, cfg.ToolsPrompt)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
-	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.form.Name}
+	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.Form.Name}
+	s.policies.anthropic = anthropic.Options{
+		IgnoreUnknown: cfg.UnknownFields == openai.IgnoreUnknown, KeepNonces: cfg.KeepNonces, Sampling: s.policies.reading.Sampling, CallForm: s.policies.reading.CallForm,
+	}
 	s.fixed.sampling = DescribeSampling(cfg.Sampling)
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {
@@ -166,6 +172,7 @@ func New(cfg Config) (*Server, error) {
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
+		Wires: [][]byte{anthropic.Document},
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
 		return nil, err
@@ -218,3 +225,13 @@ func (c *call) finished(total time.Duration) {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// ToolCalls says in which form the model's tool calls are read, and why, for people: "hermes, as the
+// chat template writes them". It is empty without a chat template.
+func (s *Server) ToolCalls() string {
+	c := &s.policies.calling
+	if c.Why == "" {
+		return ""
+	}
+	return c.Form.Name + ", " + c.Why
+}
