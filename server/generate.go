@@ -245,7 +245,7 @@ func (c *call) encode(reqs []coppice.Request) error {
 		if err := c.charge(tokenBytes * min(len(req.Prompt), node.Info().MaxPositions)); err != nil {
 			return err
 		}
-		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
+		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Namespace: req.Namespace, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
 		if err != nil {
 			return err
 		}
