@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/textcache"
@@ -100,6 +101,11 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 		peek = openai.PeekChat
 	case Messages:
 		peek = peekMessages
+	case Responses:
+		peek = func(body []byte, q *openai.Peeked) (err error) {
+			p.Names, err = responses.Peek(body, q)
+			return err
+		}
 	}
 	if err := peek(body, q); err != nil {
 		return err
