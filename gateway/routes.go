@@ -42,12 +42,13 @@ func (g *Gateway) mount() {
 	g.routes = http.NewServeMux()
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
+	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
 	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
 	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
 	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
-	for _, path := range []string{anthropic.Path + "/count_tokens", "/v1/embeddings", "/tokenize", "/detokenize"} {
+	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})

@@ -18,7 +18,7 @@ import (
 // beyond-schema.
 func TestDecode(t *testing.T) {
 	schemas := map[string]string{
-		"completion": "CompletionRequest", "chat": "ChatRequest",
+		"completion": "CompletionRequest", "chat": "ChatRequest", "embeddings": "EmbeddingRequest",
 		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest", "explain": "ExplainRequest",
 	}
 	doc := readDocument(t)
@@ -61,6 +61,12 @@ func decodeLine(kind, line string) (string, error) {
 			return "", err
 		}
 		return nonZero(*c), nil
+	case "embeddings":
+		v, err := DecodeEmbeddings([]byte(line), Options{})
+		if err != nil {
+			return "", err
+		}
+		return nonZero(*v), nil
 	case "tokenize":
 		v, err := DecodeTokenize([]byte(line))
 		if err != nil {
@@ -159,11 +165,11 @@ func TestDecodeLimits(t *testing.T) {
 	}{
 		{"depth", deep(jsonbody.MaxDepth - 1), deep(jsonbody.MaxDepth), "", false, "the body nests arrays and objects over 64 deep"},
 		{"fields", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields) + "}}", chat + `"chat_template_kwargs":{` + names(jsonbody.MaxFields+1) + "}}", "chat_template_kwargs", true, "chat_template_kwargs has over 1024 fields"},
-		{"stops", `{"prompt":"x","stop":[` + list(maxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(maxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
+		{"stops", `{"prompt":"x","stop":[` + list(conversation.MaxStops, `"a"`) + "]}", `{"prompt":"x","stop":[` + list(conversation.MaxStops+1, `"a"`) + "]}", "stop", false, "stop has over 16 strings"},
 		{"prompts", `{"prompt":[` + list(maxPrompts, `"a"`) + "]}", `{"prompt":[` + list(maxPrompts+1, `"a"`) + "]}", "prompt", false, "prompt has over 2048 prompts"},
 		{"stop tokens", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens, `1`) + "]}", `{"prompt":"x","stop_token_ids":[` + list(maxStopTokens+1, `1`) + "]}", "stop_token_ids", false, "stop_token_ids has over 256 token ids"},
-		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", maxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
-		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", maxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
+		{"a stop", `{"prompt":"x","stop":"` + strings.Repeat("s", conversation.MaxStopBytes) + `"}`, `{"prompt":"x","stop":"` + strings.Repeat("s", conversation.MaxStopBytes+1) + `"}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
+		{"bytes of stops", `{"prompt":"x","stop":["` + strings.Repeat("s", conversation.MaxStopBytes-1) + `","t"]}`, `{"prompt":"x","stop":["` + strings.Repeat("s", conversation.MaxStopBytes) + `","t"]}`, "stop", false, "stop has 1025 bytes, want at most 1024"},
 		{"salts", `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName) + `"}`, `{"prompt":"x","cache_salt":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}`, "cache_salt", false, "cache_salt has 1025 bytes, want at most 1024: give a hash of it"},
 		{"classes", `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName) + `"}}`, `{"prompt":"x","coppice":{"class":"` + strings.Repeat("s", jsonbody.MaxName+1) + `"}}`, "coppice.class", false, "coppice.class has 1025 bytes, want at most 1024: give a hash of it"},
 		{"biases", `{"prompt":"x","logit_bias":{` + names(maxBiases) + "}}", `{"prompt":"x","logit_bias":{` + names(maxBiases+1) + "}}", "logit_bias", false, "logit_bias has over 1024 fields"},

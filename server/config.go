@@ -42,6 +42,8 @@ type Config struct {
 	Owner string `default:"coppice"`
 	// Created is the model's creation time in /v1/models. Default: the time of New.
 	Created time.Time
+	// About describes the model's files, for /api/tags and /api/show. Default: nothing is known.
+	About About
 	// Fingerprint is system_fingerprint in all answers. Default: a hash of the backend's ModelID
 	// and NumericsID, which together decide the output of a seeded request.
 	Fingerprint string
@@ -108,6 +110,8 @@ type Config struct {
 	// MaxChoices bounds the outputs of one request: prompts times n. Default 128. The node's
 	// scheduler.Config.MaxSamples bounds n too.
 	MaxChoices int `default:"128" min:"1" max:"1<<40"`
+	// MaxInputs bounds the texts of one request for embeddings. Default 2048.
+	MaxInputs int `default:"2048" min:"1" max:"2048"`
 	// MaxTimeout is the time limit of requests that set none or a longer one. Default 10
 	// minutes.
 	MaxTimeout time.Duration `default:"10m" above:"0s"`

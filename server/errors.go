@@ -81,7 +81,7 @@ func blame(p *conversation.Params, err error) error {
 	}
 	if param, ok := map[string]string{
 		"Format": p.From.Format, "Samples": "n", "MaxTokens": p.From.Limit, "MinTokens": "min_tokens", "Prompt": p.From.Prompt,
-		"StopTokens": "stop_token_ids", "AllowedTokens": "allowed_token_ids", "Logprobs": "logprobs", "PromptLogprobs": echo,
+		"StopTokens": "stop_token_ids", "Dimensions": "dimensions", "AllowedTokens": "allowed_token_ids", "Logprobs": "logprobs", "PromptLogprobs": echo,
 	}[field.Field]; ok {
 		e.Param = param
 	}

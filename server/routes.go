@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/view"
 )
@@ -22,8 +23,9 @@ func (s *Server) mount() {
 		names := slices.Sorted(maps.Keys(methods))
 		s.paths = append(s.paths, Route{path, names})
 		byMethod := make(map[string]*endpoint, len(methods)+1)
+		var fault func(dst []byte, e *conversation.Error) []byte // of the path's API
 		for name, e := range methods {
-			e.path = path
+			e.path, fault = path, e.fault
 			byMethod[name] = &e
 		}
 		if e := byMethod[http.MethodGet]; e != nil {
@@ -38,7 +40,7 @@ func (s *Server) mount() {
 			e := byMethod[r.Method]
 			if e == nil {
 				w.Header().Set("Allow", allow)
-				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
+				e = &endpoint{path: path, drained: true, fault: fault, serve: func(c *call) error {
 					return conversation.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
 				}}
 			}
@@ -53,7 +55,7 @@ func (s *Server) mount() {
 	on("/v1/chat/completions", post((*call).chatCompletions))
 	on("/v1/messages", post((*call).messages))
 	on("/v1/messages/count_tokens", post((*call).countTokens))
-	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
+	on("/v1/embeddings", post((*call).embeddings))
 	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
@@ -74,6 +76,7 @@ func (s *Server) mount() {
 	})
 	on(responses.Path+"/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
 	on(responses.Path+"/{id}/cancel", post((*call).cancelResponse))
+	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 
@@ -87,6 +90,8 @@ func (s *Server) mount() {
 	}
 	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
+	ollamas := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
+	s.routes.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, ollamas) })
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
@@ -115,11 +120,6 @@ func (c *call) notFound() error {
 // whole returns an endpoint that answers with body, which is JSON.
 func whole(body []byte) func(*call) error {
 	return func(c *call) error { return c.json(http.StatusOK, body) }
-}
-
-// refusal returns an endpoint that refuses every request with err.
-func refusal(err error) func(*call) error {
-	return func(*call) error { return err }
 }
 
 var errNoPprof = conversation.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")

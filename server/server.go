@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/internal/stored"
@@ -30,23 +31,22 @@ import (
 // Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
 // serve listeners itself. Its methods may be called from any goroutine.
 type Server struct {
-	cfg      Config
-	log      *zap.Logger
-	keys     *Keyring
-	metrics  *metrics
-	routes   *http.ServeMux
-	paths    []Route
-	fixed    fixed
-	feed     *view.Feed // nil without a page
-	http     http.Server
-	policies policies
-	retries  retryTimes
-	bodies   web.Bodies
-	memory   *coppice.Memory // the node's
-	renders  chan struct{}   // holds an element for each conversation that is rendered
-	buffers  sync.Pool       // of *[]byte
-
+	cfg       Config
+	log       *zap.Logger
+	keys      *Keyring
+	metrics   *metrics
+	routes    *http.ServeMux
+	paths     []Route
+	fixed     fixed
+	feed      *view.Feed // nil without a page
+	http      http.Server
+	policies  policies
+	retries   retryTimes
+	bodies    web.Bodies
+	memory    *coppice.Memory // the node's
 	responses *stored.Store
+	renders   chan struct{} // holds an element for each conversation that is rendered
+	buffers   sync.Pool     // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	open   *web.OpenRequests
@@ -67,9 +67,9 @@ type policies struct {
 	tooLong  *conversation.Error // for a longer text
 	calling  tool.Calling        // how the model calls tools
 	reading  openai.Options
-	worker   uint64 // of this server in a fleet, part of the ids of responses; 0 outside of one
 
 	anthropic anthropic.Options
+	worker    uint64 // of this server in a fleet, part of the ids of responses; 0 outside of one
 }
 
 // Errors of requests that Shutdown or Close ends or refuses.
@@ -173,7 +173,7 @@ func New(cfg Config) (*Server, error) {
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
-		Wires: [][]byte{anthropic.Document, responses.Document},
+		Wires: [][]byte{anthropic.Document, ollama.Document, responses.Document},
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
 		return nil, err

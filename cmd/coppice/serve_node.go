@@ -34,6 +34,7 @@ type served struct {
 	device    string        // name of the simulated device; "" for a real one
 	profile   *card.Profile // cost model of the simulated device
 	created   time.Time
+	about     server.About
 	bundle    *bundle.Bundle // tokenizer and template for routers; nil if not a worker of a fleet
 
 	sampling      engine.SamplingParams // defaults for requests
@@ -65,6 +66,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if st, err := os.Stat(at); err == nil {
 		s.created = st.ModTime()
 	}
+	s.about = describe(dir)
 	if err := s.readWords(dir, len(c.Publish) > 0); err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
-		Node:    coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: nodeLog(log.Named("node"))},
+		Node:    coppice.Config{MaxRequests: c.MaxRequests, Pooling: c.pooling(), Tiers: c.tiers(), Log: nodeLog(log.Named("node"))},
 		Neutral: c.SamplingDefaults == "neutral",
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
 			backend, err := c.backend(m, s, log)
@@ -104,8 +106,16 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if opened.NoTemplate != nil {
 		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(opened.NoTemplate))
 	}
+	if opened.NoPooling != nil {
+		log.Warn("embeddings take the last token: --pooling", zap.Error(opened.NoPooling))
+	}
 	s.node, s.generated, s.sampling = opened.Node, opened.Generated, opened.Sampling
 	return s, nil
+}
+
+// pooling returns the pooling of --pooling, NoPooling for auto.
+func (c *serveCmd) pooling() scheduler.Pooling {
+	return map[string]scheduler.Pooling{"last": scheduler.LastToken, "mean": scheduler.MeanTokens}[c.Pooling]
 }
 
 // scheduler returns the scheduler's configuration from the flags, for this device.
@@ -127,6 +137,16 @@ func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 		cfg.Events, cfg.BlockTokens = true, c.BlockTokens
 	}
 	return cfg
+}
+
+// describe returns what the files of the model at dir say about it.
+func describe(dir string) server.About {
+	s := model.Inspect(dir)
+	a := server.About{Format: "safetensors", Architecture: s.Architecture, Weights: s.Weights, Parameters: s.Parameters, Bytes: s.Bytes}
+	if model.IsGGUF(dir) {
+		a.Format = "gguf"
+	}
+	return a
 }
 
 // readWords prepares the answer of /tokenizer_info and, for a worker of a fleet, the bundle

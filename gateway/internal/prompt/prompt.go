@@ -15,11 +15,12 @@ type Kind uint8
 const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
+	Embeddings              // /v1/embeddings
 	Messages                // /v1/messages
 	Responses               // /v1/responses
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages", "responses")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "responses")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }

@@ -99,6 +99,8 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	switch kind {
 	case Chat:
 		peek = openai.PeekChat
+	case Embeddings:
+		peek = openai.PeekEmbeddings
 	case Messages:
 		peek = peekMessages
 	case Responses:
