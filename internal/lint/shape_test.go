@@ -52,6 +52,7 @@ var large = map[string]exception{
 	"openai fields Completion":                          {37, "fields of the wire, which embeds the parameters"},
 	"openai fields peeking":                             {66, "fields of the wire, and the decoder that fills them"},
 	"openai fields reading":                             {60, "fields of the wire, and the decoder that fills them"},
+	"openai/responses fields Ask":                       {42, "fields of the wire, which embeds the turn"},
 	"openai methods peeking":                            {63, "each field of the wire has a method that reads it"},
 	"openai methods reading":                            {62, "each field of the wire has a method that reads it"},
 	"radixcache fields Cache":                           {38, "the tree, its namespaces and its journal have one owner, which the compiler lays out as one"},
