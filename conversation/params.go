@@ -1,7 +1,9 @@
 package conversation
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -81,8 +83,22 @@ type Format struct {
 	Calls string
 }
 
+// SchemaFormat returns the format of a JSON value that matches schema, which is valid JSON. White space is
+// removed, so that the node compiles equal schemas once.
+func SchemaFormat(schema []byte) Format {
+	var b bytes.Buffer
+	if err := json.Compact(&b, schema); err != nil {
+		panic("conversation: a sound schema can't be compacted: " + err.Error())
+	}
+	return Format{JSONSchema: b.String()}
+}
+
 // From names the fields that Format, MaxTokens and the prompt came from, for errors.
-type From struct{ Format, Limit, Prompt string }
+type From struct {
+	Format, Limit, Prompt string
+	// Answer says that Format is that of an answer, which a call of a tool does without.
+	Answer bool
+}
 
 // NewParams returns the parameters of a request without any: one choice, and the sampling parameters
 // of defaults, or with nil temperature 1 and everything else off. limit and prompt are the API's

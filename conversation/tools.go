@@ -65,16 +65,15 @@ func (t *Turn) Offer(tools []Tool, choice Choice) error {
 	if choice.Parallel != nil && !asked || choice.Name != "" && !asked {
 		most = 1
 	}
-	schema := t.From.Format == "response_format" // of answers without calls
 	switch t.Calls = AnyCalls; {
-	case forced && t.From.Format != "" && !schema:
+	case forced && t.From.Format != "" && !t.From.Answer:
 		return Invalid(t.From.Format, "invalid_value", "%s and %s both constrain the output, want one", t.From.Format, choice.From)
 	case forced:
 		t.Calls = ForcedCalls
 		t.hold(callFormat{Tools: tools, Most: most}, choice.Form)
 	case t.Format.JSON:
 		t.hold(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(`{"type":"object"}`)}, choice.Form)
-	case t.Format.JSONSchema != "" && schema:
+	case t.Format.JSONSchema != "" && t.From.Answer:
 		t.hold(callFormat{Tools: tools, Most: most, Answer: json.RawMessage(t.Format.JSONSchema)}, choice.Form)
 	case t.Format == (Format{}) && len(t.AllowedTokens) == 0: // a call might need other tokens
 		t.hold(callFormat{Auto: true, Tools: tools, Most: most}, choice.Form)

@@ -75,7 +75,7 @@ func DecodeChat(body []byte, o Options) (_ *Chat, err error) {
 	r := newReading(&c.Params, &c.Shown, o)
 	r.chat, r.wanted.Form = c, o.CallForm
 	c.Options.AddGenerationPrompt = true
-	r.within("", v, chatFields, shared, extensions, top)
+	r.within("", v, chatFields, shared, extensions, inert, top)
 	r.checkChat()
 	r.finish()
 	return c, nil

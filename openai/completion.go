@@ -32,7 +32,7 @@ func DecodeCompletion(body []byte, o Options) (_ *Completion, err error) {
 	r := newReading(&c.Params, &c.Shown, o)
 	r.completion = c
 	r.MaxTokens = defaultCompletionTokens
-	r.within("", v, completionFields, shared, extensions, top)
+	r.within("", v, completionFields, shared, extensions, inert, top)
 	if c.Prompts == nil {
 		r.Missing(param("prompt"))
 	}

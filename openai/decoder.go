@@ -28,11 +28,7 @@ type decoder struct {
 
 // newDecoder returns a decoder for a server.
 func newDecoder(unknowns UnknownFields) *decoder {
-	ignores := isHarmless
-	if unknowns == IgnoreUnknown {
-		ignores = func(string) bool { return true }
-	}
-	return &decoder{Decoder: jsonbody.Decoder{Ignores: ignores, Kept: make([]field, 0, 24)}}
+	return &decoder{Decoder: jsonbody.Decoder{Ignores: unknowns.Ignores, Kept: make([]field, 0, 24)}}
 }
 
 // tokens reads an array of token ids. It fails for an array of more ids than most says. Whether the

@@ -207,9 +207,9 @@ func TestDocumentHasAllFields(t *testing.T) {
 		schema string
 		tables []map[string]setter
 	}{
-		{"CompletionRequest", []map[string]setter{completionFields, shared, extensions, top}},
-		{"ChatRequest", []map[string]setter{chatFields, shared, extensions, top}},
-		{"Coppice", []map[string]setter{own, extensions}},
+		{"CompletionRequest", []map[string]setter{completionFields, shared, extensions, inert, top}},
+		{"ChatRequest", []map[string]setter{chatFields, shared, extensions, inert, top}},
+		{"Coppice", []map[string]setter{own, extensions, inert}},
 	} {
 		want := map[string]bool{}
 		for _, table := range tc.tables {

@@ -1,8 +1,12 @@
 package openai
 
 import (
+	"maps"
 	"math"
 	"time"
+
+	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/internal/jsonbody"
 )
 
 // extensions are fields that OpenAI's API does not have, under the names of vLLM (SGLang for
@@ -33,7 +37,10 @@ var extensions = map[string]setter{
 	"guided_json":        (*reading).guidedJSON,
 	"guided_choice":      (*reading).choice,
 	"structured_outputs": (*reading).structured,
+}
 
+// inert are further fields without influence on the output.
+var inert = map[string]setter{
 	"metadata":                      passed,
 	"service_tier":                  passed,
 	"safety_identifier":             passed,
@@ -61,11 +68,40 @@ var own = map[string]setter{
 	"class": func(r *reading, v value) { r.Class = r.Label(v, "") },
 }
 
+// elsewhere are fields that requests to other APIs may have too. What has no place in their answers is left out.
+var elsewhere = func() map[string]setter {
+	all := maps.Clone(extensions)
+	for _, name := range []string{"seed", "stop", "presence_penalty", "frequency_penalty", "logit_bias"} {
+		all[name] = shared[name]
+	}
+	for _, name := range []string{"prompt_logprobs", "return_token_ids", "include_stop_str_in_output"} {
+		delete(all, name)
+	}
+	return all
+}()
+
+// Extension reads the member f of the body of a request to another API into p, if it is one of this package's extensions or of
+// OpenAI's sampling fields, such as top_k, seed or the object "coppice". It reports whether it is one. d reads the body.
+func Extension(d *jsonbody.Decoder, f jsonbody.Field, p *conversation.Params) bool {
+	set := elsewhere[string(f.Name)]
+	r := &reading{decoder: decoder{Decoder: *d, most: maxPromptTokens}, Params: p, Shown: &Shown{}}
+	switch {
+	case string(f.Name) == "coppice":
+		r.within("coppice.", f.Value, own, elsewhere, inert)
+	case set != nil:
+		set(r, f.Value)
+	default:
+		return false
+	}
+	*d = r.Decoder
+	return true
+}
+
 // top holds the fields that are allowed at the top level only: the object "coppice", which
 // contains the extensions and so can't be an extension itself, and hints for routers, see [Hints].
 var top = map[string]setter{
 	"nvext":   passed,
-	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions) },
+	"coppice": func(r *reading, v value) { r.within("coppice.", v, own, extensions, inert) },
 }
 
 // salt reads cache_salt.

@@ -1,8 +1,6 @@
 package openai
 
 import (
-	"bytes"
-	"encoding/json"
 	"regexp"
 	"strings"
 
@@ -17,7 +15,7 @@ func (r *reading) setFormat(v value, f conversation.Format) {
 	if r.From.Format != "" && r.From.Format != from {
 		r.Fail(v, "invalid_value", "%s and %s both constrain the output, want one", r.From.Format, from)
 	}
-	r.From.Format, r.Format = from, f
+	r.From.Format, r.From.Answer, r.Format = from, from == "response_format", f
 }
 
 // responseFormat reads response_format: {"type": "text"}, {"type": "json_object"}, or {"type":
@@ -69,17 +67,12 @@ func (r *reading) namedSchema(at, v value) {
 }
 
 // setSchema sets the format to a JSON schema. at is the field to which errors about several
-// formats refer, v the schema in the request, and schema the text to use. White space is removed,
-// so that the node compiles equal schemas once.
+// formats refer, v the schema in the request, and schema the text to use.
 func (r *reading) setSchema(at, v value, schema []byte) {
 	if schema[0] != '{' && schema[0] != 't' && schema[0] != 'f' {
 		r.Want(v, "a JSON schema, which is an object")
 	}
-	var b bytes.Buffer
-	if err := json.Compact(&b, schema); err != nil {
-		panic("openai: a sound text can't be compacted: " + err.Error())
-	}
-	r.setFormat(at, conversation.Format{JSONSchema: b.String()})
+	r.setFormat(at, conversation.SchemaFormat(schema))
 }
 
 // regex reads an RE2 expression that the whole output must match.

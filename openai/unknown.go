@@ -24,10 +24,11 @@ func (u UnknownFields) String() string { return unknownFields.Name(u) }
 // UnmarshalText decodes the result of String.
 func (u *UnknownFields) UnmarshalText(text []byte) error { return unknownFields.Read(u, text) }
 
-// isHarmless reports whether a field has no influence on the output.
-func isHarmless(name string) bool {
+// Ignores reports whether the unknown field name is ignored: each one with IgnoreUnknown, and always those that are known to
+// have no influence on the output.
+func (u UnknownFields) Ignores(name string) bool {
 	_, found := slices.BinarySearch(harmless, name)
-	return found
+	return found || u == IgnoreUnknown
 }
 
 // harmless are fields of other servers and of client libraries without influence on the output,
