@@ -1,6 +1,10 @@
 package conversation
 
-import "github.com/coppice-llm/coppice/kv"
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // Head holds the facts about an answer that are known before its first token.
 type Head struct {
@@ -19,6 +23,9 @@ const (
 	Thought        // reasoning
 	Call           // the beginning of a call
 	Arguments      // of the call that began last
+	// Scores are the log-probabilities of tokens, before the text, reasoning or call that these tokens are part
+	// of. Only requests with Params.Logprobs get them, streamed or not.
+	Scores
 )
 
 // Event is a part of an answer, in the order of the output.
@@ -26,6 +33,14 @@ type Event struct {
 	Kind   Kind
 	Text   string // a piece of text, reasoning or arguments; of a call the name of the tool
 	CallID string // of a call, and of its arguments
+	Scores []Score
+}
+
+// Score is the log-probability of a token.
+type Score struct {
+	Bytes   []byte // of the token's text; empty for a control token
+	Logprob float32
+	Top     []Score // the most probable tokens at its position, best first, without Top of their own
 }
 
 // Reason says why an answer ended.
@@ -44,7 +59,14 @@ type Ending struct {
 	Reason     Reason
 	StopString string
 	Usage      Usage
+	// Tokens are prompt and output, without the token that stopped it: a next prompt that begins with them
+	// continues the conversation. Read only.
+	Tokens []kv.Token
+	Times  Times
 }
+
+// Times are the durations of an answer, from when the scheduler got the request.
+type Times struct{ Queued, FirstToken, Total time.Duration }
 
 // Usage counts tokens. The tokens of a prompt with several choices count once. CachedTokens is
 // then the count of the choice that found the fewest cached tokens: what the other choices find
@@ -63,6 +85,7 @@ type Usage struct {
 type Answer struct {
 	Head
 	Items  []Item // in the order of the output
+	Scores []Score
 	Ending Ending
 }
 
@@ -79,6 +102,8 @@ type Item struct {
 func (a *Answer) Add(e Event) {
 	n := len(a.Items)
 	switch {
+	case e.Kind == Scores:
+		a.Scores = append(a.Scores, e.Scores...)
 	case e.Kind == Call:
 		a.Items = append(a.Items, Item{Kind: Call, CallID: e.CallID, Name: e.Text})
 	case e.Kind == Arguments && n > 0:

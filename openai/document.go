@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Document is the OpenAPI 3.1 description of all the server's routes, as JSON, with the limits
-// of this package. Do not change it. [Facts.Document] describes one particular server.
+// Document is the OpenAPI 3.1 description of all the server's routes but those of other APIs, as JSON, with
+// the limits of this package. Do not change it. [Facts.Document] describes one particular server.
 //
 //go:embed openapi.json
 var Document []byte
@@ -23,6 +23,8 @@ type Facts struct {
 	BodyBytes int      // limit of a body
 	// Sampling holds the defaults of sampling parameters, by field name.
 	Sampling map[string]float32
+	// Wires are the documents of other APIs that the server has: paths, schemas and responses.
+	Wires [][]byte
 }
 
 // Document returns the description of a server: Document with its limits and defaults, and
@@ -31,6 +33,13 @@ func (f Facts) Document() []byte {
 	var doc map[string]any
 	if err := json.Unmarshal(Document, &doc); err != nil {
 		panic("openai: openapi.json: " + err.Error())
+	}
+	for _, text := range f.Wires {
+		var wire map[string]any
+		if err := json.Unmarshal(text, &wire); err != nil {
+			panic("openai: a document of another API: " + err.Error())
+		}
+		join(doc, wire)
 	}
 	doc["info"].(map[string]any)["version"] = f.Version
 	if !f.Keyed {
@@ -57,6 +66,18 @@ func (f Facts) Document() []byte {
 		panic("openai: openapi.json: " + err.Error())
 	}
 	return out
+}
+
+// join adds to doc the members of more that it lacks, also within objects that both have.
+func join(doc, more map[string]any) {
+	for name, v := range more {
+		inner, both := doc[name].(map[string]any)
+		if with, ok := v.(map[string]any); ok && both {
+			join(inner, with)
+		} else if _, has := doc[name]; !has {
+			doc[name] = v
+		}
+	}
 }
 
 // narrow replaces the limits of token ids and the descriptions of models in v by the server's.

@@ -16,18 +16,14 @@ const (
 	maxN            = 128     // choices per prompt
 	maxPrompts      = 2048    // per completion request
 	maxPromptTokens = 1 << 24 // given as ids, over all prompts
-	maxStops        = 16      // stop strings
-	// maxStopBytes covers all stop strings together: the automaton that finds them takes up to
-	// 512 times as much memory, per prompt.
-	maxStopBytes   = 1024
-	maxTexts       = 1024 // of guided_choice
-	maxStopTokens  = 256
-	maxBiases      = 1024
-	maxAllowed     = 1 << 20 // allowed_token_ids
-	maxOutput      = 1 << 30 // max_tokens
-	maxSeconds     = 86400   // for timeout, queue_timeout and pins
-	maxSpeculate   = 1024    // drafts of a step
-	MaxTopLogprobs = 20      // alternatives per position
+	maxTexts        = 1024    // of guided_choice
+	maxStopTokens   = 256
+	maxBiases       = 1024
+	maxAllowed      = 1 << 20 // allowed_token_ids
+	maxOutput       = 1 << 30 // max_tokens
+	maxSeconds      = 86400   // for timeout, queue_timeout and pins
+	maxSpeculate    = 1024    // drafts of a step
+	MaxTopLogprobs  = 20      // alternatives per position
 )
 
 // shared are OpenAI's fields common to both endpoints.
@@ -44,42 +40,10 @@ var shared = map[string]setter{
 	"presence_penalty":  func(r *reading, v value) { r.Sampling.PresencePenalty = r.Number(v, -2, 2) },
 	"frequency_penalty": func(r *reading, v value) { r.Sampling.FrequencyPenalty = r.Number(v, -2, 2) },
 	"max_tokens":        func(r *reading, v value) { r.NoOutput = r.outputLimit(v, &r.MaxTokens) },
-	"stop":              (*reading).stop,
+	"stop":              func(r *reading, v value) { r.StopStrings = conversation.ReadStops(&r.Decoder, v) },
 	"logit_bias":        (*reading).logitBias,
 	"stream_options":    (*reading).streaming,
 	"response_format":   (*reading).responseFormat,
-}
-
-// stop reads stop: a string, or a list of at most maxStops.
-func (r *reading) stop(v value) {
-	if v.Raw[0] == '"' {
-		if s := r.Text(v); s != "" { // some clients send "" for none
-			r.StopStrings = []string{s}
-			r.stopBytes(v)
-		}
-		return
-	}
-	if v.Raw[0] != '[' {
-		r.Want(v, "a string or an array of strings")
-	}
-	r.StopStrings = r.Texts(v, maxStops)
-	for i, s := range r.StopStrings {
-		if s == "" {
-			r.Fail(v.Index(i), "invalid_value", "%s is empty: the output would end before it began", v.Index(i))
-		}
-	}
-	r.stopBytes(v)
-}
-
-// stopBytes checks the total length of the stop strings.
-func (r *reading) stopBytes(v value) {
-	n := 0
-	for _, s := range r.StopStrings {
-		n += len(s)
-	}
-	if n > maxStopBytes {
-		r.Fail(v, "invalid_value", "%s has %d bytes, want at most %d", v, n, maxStopBytes)
-	}
 }
 
 // logitBias replaces the server's default. It sorts by token, because the order in an object has no

@@ -8,46 +8,12 @@ func (r *reading) tools(v value) {
 	all := r.Objects(v, maxTools)
 	if !r.Lenient {
 		for _, raw := range all {
-			r.toolList = append(r.toolList, r.tool(value{Raw: raw, Top: v.Top}))
+			r.toolList = append(r.toolList, conversation.ReadTool(&r.Decoder, value{Raw: raw, Top: v.Top}))
 		}
 	}
 	if len(all) > 0 {
 		r.chat.Options.Tools = all
 	}
-}
-
-// tool reads {"type": "function", "function": {…}}.
-func (d *decoder) tool(v value) (t conversation.Tool) {
-	var kind string
-	var function value
-	d.Fields(v, "tools[].", map[string]func(value){
-		"type":     func(v value) { kind = d.OneOf(v, "function") },
-		"function": func(v value) { function = v },
-	})
-	switch {
-	case kind == "":
-		d.Missing(v.At("type"))
-	case function.Raw == nil:
-		d.Missing(v.At("function"))
-	}
-	return d.function(function)
-}
-
-// function reads {"name", "description", "parameters", "strict"}.
-func (d *decoder) function(v value) (t conversation.Tool) {
-	d.Fields(v, "tools[].function.", map[string]func(value){
-		"name":        func(v value) { t.Name = d.Label(v, "") },
-		"description": func(v value) { d.Text(v) },
-		"parameters": func(v value) {
-			d.Object(v, "a JSON schema, which is an object")
-			t.Parameters = v.Raw
-		},
-		"strict": func(v value) { d.Flag(v) }, // a forced call always follows the schema
-	})
-	if t.Name == "" {
-		d.Missing(v.At("name"))
-	}
-	return t
 }
 
 // toolChoice reads tool_choice. With "none" the template sees no tools; with "auto" the model

@@ -12,7 +12,6 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
@@ -286,7 +285,7 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	var doc struct {
 		Paths map[string]map[string]json.RawMessage
 	}
-	b.ok(json.Unmarshal(openai.Document, &doc))
+	b.ok(json.Unmarshal(b.srv.fixed.document, &doc))
 	want := map[string][]string{}
 	for path, methods := range doc.Paths {
 		for m := range methods {

@@ -42,6 +42,8 @@ type Config struct {
 	Owner string `default:"coppice"`
 	// Created is the model's creation time in /v1/models. Default: the time of New.
 	Created time.Time
+	// About describes the model's files, for /api/tags and /api/show. Default: nothing is known.
+	About About
 	// Fingerprint is system_fingerprint in all answers. Default: a hash of the backend's ModelID
 	// and NumericsID, which together decide the output of a seeded request.
 	Fingerprint string

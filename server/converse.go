@@ -56,7 +56,13 @@ func (c *call) converse(turn *conversation.Turn, wire conversation.Wire) error {
 	if err != nil {
 		return err
 	}
+	return c.talk(turn, wire, req)
+}
+
+// talk answers req, the request that a turn has become, in the form of wire.
+func (c *call) talk(turn *conversation.Turn, wire conversation.Wire, req coppice.Request) error {
 	out := answer.NewTalk(turn, conversation.Head{ID: fmt.Sprintf("%016x", rand.Uint64()), Created: time.Now().Unix(), Model: c.s.cfg.Model}, wire)
+	out.SetNames(c.s.cfg.Node.Tokenizer())
 	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
 	if c.s.policies.thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))

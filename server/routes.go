@@ -10,6 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -21,8 +22,9 @@ func (s *Server) mount() {
 		names := slices.Sorted(maps.Keys(methods))
 		s.paths = append(s.paths, Route{path, names})
 		byMethod := make(map[string]*endpoint, len(methods)+1)
+		var fault func(dst []byte, e *conversation.Error) []byte // of the path's API
 		for name, e := range methods {
-			e.path = path
+			e.path, fault = path, e.fault
 			byMethod[name] = &e
 		}
 		if e := byMethod[http.MethodGet]; e != nil {
@@ -34,7 +36,7 @@ func (s *Server) mount() {
 			e := byMethod[r.Method]
 			if e == nil {
 				w.Header().Set("Allow", allow)
-				e = &endpoint{path: path, drained: true, serve: func(c *call) error {
+				e = &endpoint{path: path, drained: true, fault: fault, serve: func(c *call) error {
 					return conversation.NewError(http.StatusMethodNotAllowed, "method_not_allowed", "%s does not support %.20s; use %s", path, r.Method, allow)
 				}}
 			}
@@ -61,6 +63,7 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
+	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
 
@@ -74,6 +77,8 @@ func (s *Server) mount() {
 	}
 	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
+	ollamas := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
+	s.routes.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, ollamas) })
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/server/view"
@@ -157,7 +158,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
-		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
+		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling), Wires: [][]byte{ollama.Document},
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
 		return nil, err

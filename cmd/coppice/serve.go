@@ -131,7 +131,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}

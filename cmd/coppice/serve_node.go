@@ -34,6 +34,7 @@ type served struct {
 	device    string        // name of the simulated device; "" for a real one
 	profile   *card.Profile // cost model of the simulated device
 	created   time.Time
+	about     server.About
 	bundle    *bundle.Bundle // tokenizer and template for routers; nil if not a worker of a fleet
 
 	sampling      engine.SamplingParams // defaults for requests
@@ -65,6 +66,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if st, err := os.Stat(at); err == nil {
 		s.created = st.ModTime()
 	}
+	s.about = describe(dir)
 	if err := s.readWords(dir, len(c.Publish) > 0); err != nil {
 		return nil, err
 	}
@@ -127,6 +129,16 @@ func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 		cfg.Events, cfg.BlockTokens = true, c.BlockTokens
 	}
 	return cfg
+}
+
+// describe returns what the files of the model at dir say about it.
+func describe(dir string) server.About {
+	s := model.Inspect(dir)
+	a := server.About{Format: "safetensors", Architecture: s.Architecture, Weights: s.Weights, Parameters: s.Parameters, Bytes: s.Bytes}
+	if model.IsGGUF(dir) {
+		a.Format = "gguf"
+	}
+	return a
 }
 
 // readWords prepares the answer of /tokenizer_info and, for a worker of a fleet, the bundle

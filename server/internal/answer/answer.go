@@ -106,6 +106,15 @@ func (a *Answer) cut(p *coppice.Piece) *coppice.Piece {
 	return &q
 }
 
+// unstopped returns the tokens of an ended output and of its prompt, without a control token that stopped it.
+func (a *Answer) unstopped(e *coppice.Ending) []kv.Token {
+	n := len(e.Tokens)
+	if tok := a.names.tok; e.Reason == coppice.Stop && n > e.PromptTokens && tok != nil && tok.Special(e.Tokens[n-1]) {
+		n--
+	}
+	return e.Tokens[:n]
+}
+
 // Usage returns the token counts of all outputs that have ended so far.
 func (a *Answer) Usage() (u conversation.Usage) {
 	for i := range a.prompts {

@@ -4,6 +4,8 @@ import (
 	"math"
 	"strconv"
 
+	coppice "github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
@@ -119,6 +121,26 @@ func (a *Answer) chatToken(dst []byte, t kv.Token, f float32) []byte {
 	return a.names.appendBytes(dst, t)
 }
 
+// scores returns the log-probabilities of the tokens of p, for other APIs.
+func (a *Answer) scores(p *coppice.Piece) []conversation.Score {
+	of := scored{tokens: p.Tokens, logprobs: p.Logprobs, top: p.Top}
+	all := make([]conversation.Score, len(p.Tokens))
+	for i, t := range p.Tokens {
+		f, _ := of.known(i)
+		all[i] = a.score(t, f)
+		for _, b := range of.best(i, a.params.TopLogprobs) {
+			all[i].Top = append(all[i].Top, a.score(b.Token, b.Logprob))
+		}
+	}
+	return all
+}
+
+// score returns the log-probability f of t, which is finite.
+func (a *Answer) score(t kv.Token, f float32) conversation.Score {
+	text, _ := a.names.text(t)
+	return conversation.Score{Bytes: []byte(text), Logprob: finite(f)}
+}
+
 // promptLogprobs writes vLLM's prompt_logprobs: for each prompt token an object with the top
 // tokens by rank, and the prompt token itself, under their ids. The rank of a prompt token
 // outside of the top is unknown.
@@ -165,11 +187,14 @@ func (a *Answer) promptToken(dst []byte, t kv.Token, f float32, rank int) []byte
 const leastLogprob = -9999
 
 // appendLogprob writes a log-probability; NaN and infinities become leastLogprob.
-func appendLogprob(dst []byte, f float32) []byte {
+func appendLogprob(dst []byte, f float32) []byte { return jsontext.AppendFloat(dst, finite(f)) }
+
+// finite returns f, or leastLogprob for NaN and infinities.
+func finite(f float32) float32 {
 	if v := float64(f); math.IsNaN(v) || math.IsInf(v, 0) {
-		f = leastLogprob
+		return leastLogprob
 	}
-	return jsontext.AppendFloat(dst, f)
+	return f
 }
 
 // nan marks a missing log-probability.

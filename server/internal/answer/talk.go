@@ -8,6 +8,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // Talk is the answer to a turn of a conversation with one choice, in the form of any API.
@@ -33,6 +34,9 @@ func ofTurn(t *conversation.Turn) Answer {
 
 // SetForm does what Answer.SetForm does.
 func (t *Talk) SetForm(form *toolcall.Form, marks []string) { t.state.SetForm(form, marks) }
+
+// SetNames gives the tokenizer that names tokens, for requests with log-probabilities.
+func (t *Talk) SetNames(tok *tokenizer.Tokenizer) { t.state.names.tok = tok }
 
 // SetReasoning does what Answer.SetReasoning does.
 func (t *Talk) SetReasoning(opened bool) { t.state.SetReasoning(opened) }
@@ -69,6 +73,9 @@ func (s *said) Repeated() bool { return s.turns.done(1) }
 func (s *said) next(p *coppice.Piece) ([]conversation.Event, *conversation.Ending) {
 	p = s.talk.state.cut(p)
 	s.events = s.events[:0]
+	if s.talk.state.params.Logprobs && len(p.Logprobs) > 0 {
+		s.events = append(s.events, conversation.Event{Kind: conversation.Scores, Scores: s.talk.state.scores(p)})
+	}
 	if s.out == nil {
 		if p.Text != "" {
 			s.add(parse.Event{Kind: parse.Text, Text: p.Text})
@@ -101,7 +108,10 @@ func (s *said) add(e parse.Event) {
 
 func (s *said) ending(e *coppice.Ending) *conversation.Ending {
 	e = s.out.stopped(e)
-	end := &conversation.Ending{Usage: s.talk.state.Usage()}
+	end := &conversation.Ending{
+		Usage: s.talk.state.Usage(), Tokens: s.talk.state.unstopped(e),
+		Times: conversation.Times{Queued: e.Queued, FirstToken: e.FirstToken, Total: e.Total},
+	}
 	switch {
 	case e.Reason == coppice.Length:
 		end.Reason = conversation.Full
