@@ -18,6 +18,9 @@ import "github.com/coppice-llm/coppice/actors"
 //		// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
 //		// tokenizer's.
 //		EOS []kv.Token
+//		// Pooling makes the embeddings of requests that name none, such as those of a server. A model is
+//		// trained for one. Default: scheduler.LastToken.
+//		Pooling scheduler.Pooling
 //		// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
 //		// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
 //		// (MaxRequests - MaxRunning) * 3/4.
@@ -144,6 +147,9 @@ type Tiers = actors.Tiers
 //		// PromptTop is the number of tokens per position in Piece.PromptTop, up to 20; it needs
 //		// PromptLogprobs. Default: 0.
 //		PromptTop int32
+//		// Embed requests an embedding of the prompt, Piece.Embedding, in place of output. Fields about the
+//		// output must then be zero. Default: output.
+//		Embed Embed
 //
 //		// Samples is the number of outputs, at most Scheduler.MaxSamples. They share the prompt,
 //		// which is computed once. Sample 0 equals the output of a request with one sample; the
@@ -226,7 +232,8 @@ type Text = actors.Text
 //		// sample 0, if Request.PromptLogprobs is set.
 //		PromptLogprobs []float32
 //		PromptTop      [][]engine.TokenLogprob
-//		Ending         *Ending // in the last piece of the sample, else nil
+//		Embedding      []float32 // in the last piece, if Request.Embed requests it
+//		Ending         *Ending   // in the last piece of the sample, else nil
 //		Final          bool    // the last piece of the request
 //		// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
 //		// has entered a step for the first time.

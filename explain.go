@@ -10,7 +10,7 @@ import (
 
 // Explain reports how much of the prompt of r is cached in which tier, why not more, and
 // what a Node without other requests would compute for it. It reads the fields Tokens,
-// Prompt, Rendered, Plain, Namespace, PublicTokens, Media, PromptLogprobs and Tenant of r.
+// Prompt, Rendered, Plain, Namespace, PublicTokens, Media, PromptLogprobs, Embed and Tenant of r.
 // It changes nothing: the prefix counts as used no more recently than before. Its result
 // does not depend on what other namespaces hold, except for a public prefix. It fails with
 // ErrNoCache if the cache is off, and as Generate does for a prompt that can't be served.
@@ -24,7 +24,7 @@ func (n *Node) Explain(ctx context.Context, r Request) (scheduler.Explanation, e
 		}
 		tokens = append(tokens, text...)
 	}
-	req := &scheduler.Request{Prompt: tokens, Namespace: r.Namespace, PublicTokens: r.PublicTokens, Media: slices.Clone(r.Media), PromptLogprobs: r.PromptLogprobs}
+	req := &scheduler.Request{Prompt: tokens, Namespace: r.Namespace, PublicTokens: r.PublicTokens, Media: slices.Clone(r.Media), PromptLogprobs: r.PromptLogprobs, Pooling: r.Embed.Pooling}
 	type answer struct {
 		scheduler.Explanation
 		err error

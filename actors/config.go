@@ -31,6 +31,9 @@ type Config struct {
 	// EOS lists the tokens that end an output, such as Config().EOS of a model. Default: the
 	// tokenizer's.
 	EOS []kv.Token
+	// Pooling makes the embeddings of requests that name none, such as those of a server. A model is
+	// trained for one. Default: scheduler.LastToken.
+	Pooling scheduler.Pooling
 	// Scheduler sets the policy, the token budget of a step, priorities, tenants, the cache and
 	// its events. Its MaxQueued has a default of its own here: MaxRequests, or with Displace
 	// (MaxRequests - MaxRunning) * 3/4.
@@ -69,6 +72,7 @@ func (c Config) withDefaults() Config {
 	if c.EOS = slices.Clone(c.EOS); c.EOS == nil && c.Tokenizer != nil {
 		c.EOS = c.Tokenizer.EOS()
 	}
+	c.Pooling = cmp.Or(c.Pooling, scheduler.LastToken)
 	if c.Memory == nil {
 		c.Memory = budget.New(1 << 30)
 	}

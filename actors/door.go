@@ -81,6 +81,9 @@ type Request struct {
 	// PromptTop is the number of tokens per position in Piece.PromptTop, up to 20; it needs
 	// PromptLogprobs. Default: 0.
 	PromptTop int32
+	// Embed requests an embedding of the prompt, Piece.Embedding, in place of output. Fields about the
+	// output must then be zero. Default: output.
+	Embed Embed
 
 	// Samples is the number of outputs, at most Scheduler.MaxSamples. They share the prompt,
 	// which is computed once. Sample 0 equals the output of a request with one sample; the
@@ -158,7 +161,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 		return nil, err
 	}
 	stream.deadline, stream.stops, stream.keepStop, stream.special = deadline, stops, req.KeepStop, slices.Clone(req.SpecialText)
-	stream.tellBegun = req.Begun
+	stream.tellBegun, stream.embed = req.Begun, req.Embed
 	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
 	if req.Prompt != "" || req.Prediction != "" {
 		s.turns.tell(&encode{tenant: req.Tenant, stream: stream, req: req})
@@ -190,6 +193,10 @@ func (s *System) check(req *Request) error {
 	case req.Timeout < 0 || req.QueueTimeout < 0:
 		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
 	}
+	info := s.Info()
+	if err := req.Embed.check(&info); err != nil {
+		return err
+	}
 	return req.Format.check()
 }
 
@@ -209,6 +216,7 @@ func (s *System) submit(stream *Stream, req Request, tokens, prediction []kv.Tok
 		Deadline: stream.deadline, QueueTimeout: min(req.QueueTimeout, lastTime),
 		Prediction: prediction, Speculate: req.Speculate,
 		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,
+		Pooling: req.Embed.Pooling,
 	}}
 	stream.formatted.Store(req.Format != Format{})
 	if xs := s.tiers.shared(&m.req); len(xs) > 0 {

@@ -98,7 +98,8 @@ func TestOverlap(t *testing.T) {
 // With overlap, the next step is already in flight when a stop token is seen: its token for
 // that request is dropped.
 func TestLateStopGivesNoExtraToken(t *testing.T) {
-	s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: 2}}, cpu.Config{})
+	// A row with drafts has no successor in flight.
+	s := start(t, Config{Scheduler: scheduler.Config{MaxInflight: 2, Speculate: scheduler.SpeculateOff}}, cpu.Config{})
 	tokens, _, _ := drain(t, open(t, s, Request{Prompt: prompt, MaxTokens: 12, IgnoreEOS: true}))
 	before, err := s.Stats(patience(t))
 	if err != nil {

@@ -32,7 +32,8 @@ type Piece struct {
 	// sample 0, if Request.PromptLogprobs is set.
 	PromptLogprobs []float32
 	PromptTop      [][]engine.TokenLogprob
-	Ending         *Ending // in the last piece of the sample, else nil
+	Embedding      []float32 // in the last piece, if Request.Embed requests it
+	Ending         *Ending   // in the last piece of the sample, else nil
 	Final          bool    // the last piece of the request
 	// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
 	// has entered a step for the first time.
@@ -77,6 +78,7 @@ type Stream struct {
 	buf       []byte                // scratch of the deliverer
 	gone      atomic.Pointer[error] // the error of Abort, once it was called
 	tellBegun bool                  // Request.Begun
+	embed     Embed                 // Request.Embed
 	// formatted is set once the request has been sent to the formats actor.
 	formatted atomic.Bool
 
@@ -107,6 +109,8 @@ type sample struct {
 	top       [][]engine.TokenLogprob
 	prompt    []float32 // of the prompt, not taken yet
 	promptTop [][]engine.TokenLogprob
+
+	embedding []float32
 
 	digest uint64
 	ending *Ending // not taken yet
@@ -195,7 +199,7 @@ func (o *sample) take() (_ Piece, some bool) {
 	if o.taken == n && o.ending == nil {
 		return Piece{}, false
 	}
-	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], PromptLogprobs: o.prompt, PromptTop: o.promptTop, Ending: o.ending}
+	piece := Piece{Text: string(o.text), Tokens: o.tokens[o.taken:n:n], PromptLogprobs: o.prompt, PromptTop: o.promptTop, Embedding: o.embedding, Ending: o.ending}
 	if m := len(o.logprobs); m > 0 {
 		at := m - (n - o.taken)
 		piece.Logprobs, piece.Top = o.logprobs[at:m:m], o.top[at:m:m]
@@ -364,6 +368,9 @@ func (s *Stream) finish(out *scheduler.Output) {
 	defer s.mu.Unlock()
 	if !o.over {
 		o.text = append(o.text, s.buf...)
+		if out.Embedding != nil {
+			o.embedding = s.embed.finish(out.Embedding)
+		}
 		s.close(o, e)
 	}
 }

@@ -209,5 +209,8 @@ func (s *System) MaxRequests() int { return s.cfg.MaxRequests }
 // Limits returns the scheduler's configuration, defaults applied.
 func (s *System) Limits() scheduler.Config { return s.cfg.Scheduler }
 
+// Pooling returns Config.Pooling, or its default.
+func (s *System) Pooling() scheduler.Pooling { return s.cfg.Pooling }
+
 // Info describes the backend.
 func (s *System) Info() engine.Info { return s.cfg.Backend.Info() }

@@ -125,6 +125,12 @@ type Writer interface {
 	Fault(dst []byte, e *Error) []byte
 }
 
+// Prompted is a Wire that is told the prompt before its answer begins.
+type Prompted interface {
+	// Prompt gives the text of the prompt and its tokens, which must not be changed.
+	Prompt(text string, tokens []kv.Token)
+}
+
 // Wire is the form of the answers of one API to one request.
 type Wire interface {
 	// ContentType is the media type of a stream, such as text/event-stream.

@@ -13,6 +13,8 @@ type Error struct {
 	Message string
 	Param   string // the faulty field, "messages[2].content", or ""
 	Code    string // for programs: "context_length_exceeded", or ""
+	// RequestID names the HTTP request, for APIs whose errors do so. The server sets it.
+	RequestID string
 }
 
 // Unsupported is Error.Code for a parameter that this server does not support.

@@ -99,7 +99,8 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	if row != nil && held && q.wantsPrompt() {
 		q.text.addPrompt(q.req, int(r.start), row.Prompt, row.PromptTop)
 	}
-	if r.sample && held && !q.cache.vouches && p.Batch.Seq > q.cache.swapped {
+	pooled := q.req.Pooling != NoPooling && int(r.end) == q.prompt
+	if (r.sample || pooled) && held && !q.cache.vouches && p.Batch.Seq > q.cache.swapped {
 		s.prefixes.vouch(q)
 	}
 	if r.sample && q.abort == nil {
@@ -114,6 +115,9 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 				return out
 			}
 		}
+	}
+	if pooled && q.abort == nil {
+		return s.pooled(now, q, row, out)
 	}
 	if q.rows.inflight > 0 {
 		return out

@@ -81,7 +81,7 @@ type Config struct {
 	MaxInflight int
 
 	// Speculate says how many guesses at its next tokens (drafts) a sequence verifies in a step.
-	// Tokens are the same with every value. Default SpeculateOff; it is off for a backend that
+	// Tokens are the same with every value. Default SpeculateAuto; it is off for a backend that
 	// verifies none (Info.MaxDrafts).
 	Speculate Speculate
 
@@ -198,8 +198,11 @@ func (c Config) WithDefaults(info engine.Info) Config {
 		}
 	}
 	c = bounds.Fill(c)
-	if c.Speculate == SpeculateDefault || info.MaxDrafts == 0 {
+	switch {
+	case info.MaxDrafts == 0:
 		c.Speculate = SpeculateOff
+	case c.Speculate == SpeculateDefault:
+		c.Speculate = SpeculateAuto
 	}
 	set(&c.MaxRunning, min(info.MaxSlots, info.MaxRows))
 	set(&c.StepTokens, min(max(256, 2*c.MaxRunning, stepTokens(info)), info.MaxTokens))

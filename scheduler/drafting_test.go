@@ -174,7 +174,7 @@ func TestDraftsOfTheOwnText(t *testing.T) {
 		config, request Speculate
 		steps           int
 	}{
-		{SpeculateOff, SpeculateAuto, 40}, {SpeculateDefault, 4, 40}, {8, SpeculateOff, 40}, {8, SpeculateDefault, 8}, {4, SpeculateDefault, 12}, {8, 4, 12}, {100, 0, 7},
+		{SpeculateOff, SpeculateAuto, 40}, {SpeculateDefault, 4, 12}, {8, SpeculateOff, 40}, {8, SpeculateDefault, 8}, {4, SpeculateDefault, 12}, {8, 4, 12}, {100, 0, 7},
 	} {
 		b := newSeer(t, Config{Speculate: tc.config}, engine.StepCost{})
 		b.add(Request{ID: 1, Prompt: prompt, Speculate: tc.request}, output)

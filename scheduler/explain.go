@@ -31,12 +31,13 @@ type Explanation struct {
 	// Device is the reason why no more whole pages are on the device.
 	Device radixcache.Explanation
 	// Full reports that the request computes its whole prompt, since it asks for
-	// log-probabilities of the prompt.
-	Full bool
+	// log-probabilities of the prompt or, with Pooling, for the mean of its states.
+	Full    bool
+	Pooling Pooling
 }
 
 // Explain reports how much of the prompt of req is cached, and why not more. It reads the
-// fields Prompt, Namespace, PublicTokens, Media and PromptLogprobs of req. The answer holds
+// fields Prompt, Namespace, PublicTokens, Media, PromptLogprobs and Pooling of req. The answer holds
 // for a request that enters an idle scheduler now, with pages to spare: KV that running
 // requests have not published yet is left out, and of a shared tier, extents that another
 // process wrote and that this one has not looked up. Explain changes nothing, and makes no KV more recent. Its
@@ -52,7 +53,7 @@ func (s *Scheduler) Explain(now time.Duration, req *Request) (Explanation, error
 		return Explanation{}, err
 	}
 	n := len(req.Prompt)
-	e := Explanation{PromptTokens: n, Full: req.PromptLogprobs}
+	e := Explanation{PromptTokens: n, Full: req.PromptLogprobs || req.Pooling == MeanTokens, Pooling: req.Pooling}
 	key := radixcache.Key{Namespace: req.Namespace, Tokens: req.Prompt[:n-1], PublicTokens: min(req.PublicTokens, n), Media: req.Media}
 	e.Device = s.cache.Explain(key)
 	e.Cached[kv.TierDevice] = e.Device.Tokens
@@ -143,6 +144,9 @@ func (e *Explanation) removal() string {
 }
 
 func (e *Explanation) run() string {
+	if e.Full && e.Pooling == MeanTokens {
+		return fmt.Sprintf("The request asks for the mean of its tokens' states, so it would compute all %d tokens.", e.PromptTokens)
+	}
 	if e.Full {
 		return fmt.Sprintf("The request asks for log-probabilities of its prompt, so it would compute all %d tokens.", e.PromptTokens)
 	}

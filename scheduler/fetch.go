@@ -147,7 +147,7 @@ func (fs *fetches) ahead(now time.Duration, work uint64) {
 // that begin ahead of a turn may not raise the pages held for reads above a quarter of the
 // pool.
 func (fs *fetches) seek(now time.Duration, q *sequence, m radixcache.Match, ahead bool) bool {
-	if q.wantsPrompt() || m.Distrusted {
+	if q.computesAll() || m.Distrusted {
 		return false
 	}
 	f, layout := q.fetched(), &fs.tiers.layout

@@ -166,10 +166,12 @@ func (p *Plan) draft(q *sequence, s *drafting, r *engine.Row) {
 }
 
 // prefill appends a row that runs the next n tokens of q, all of them known: of its prompt,
-// or after a preemption also of its output. The row that reaches q.target samples a token.
+// or after a preemption also of its output. The row that reaches q.target samples a token, or gives the
+// prompt's embedding.
 func (p *Plan) prefill(q *sequence, n int) {
 	end := q.computed + n
-	sample := end == q.target
+	last := end == q.target
+	sample := last && q.req.Pooling == NoPooling
 	p.Batch.Rows = append(p.Batch.Rows, engine.Row{
 		Slot:        q.table.slot,
 		Start:       int32(q.computed),
@@ -180,6 +182,7 @@ func (p *Plan) prefill(q *sequence, n int) {
 		Digest:      sample && q.rows.digest, // other rows have no logits
 
 		PromptLogprobs: q.wantsPrompt(),
+		Hidden:         q.hidden(last),
 	})
 	if r := &p.Batch.Rows[len(p.Batch.Rows)-1]; r.PromptLogprobs {
 		r.PromptTop = q.req.PromptTop

@@ -67,7 +67,7 @@ func newQueue(cfg *Config, pageTokens int, cache *radixcache.Cache, tenants *acc
 // ranksByCache reports whether the number of cached tokens of q matters before its turn:
 // for its rank, or because q may be long, which depends on its uncached part.
 func (w *queue) ranksByCache(q *sequence) bool {
-	return w.cache != nil && !q.wantsPrompt() && (w.policy.byCache || w.cfg.isLong(0, len(q.tokens)))
+	return w.cache != nil && !q.computesAll() && (w.policy.byCache || w.cfg.isLong(0, len(q.tokens)))
 }
 
 // add links q into the list by arrival. A new sequence is the youngest. A preempted one

@@ -48,7 +48,7 @@ func (p *Plan) checkRow(info *engine.Info, i int, out *engine.RowOut) error {
 func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 	r := &p.Batch.Rows[i]
 	if out == nil {
-		if r.Sample || r.PromptLogprobs {
+		if r.Sample || r.PromptLogprobs || r.Hidden != engine.HiddenNone {
 			return breach(info, i, "it has no answer")
 		}
 		return nil
@@ -60,6 +60,9 @@ func (p *Plan) checkAnswer(info *engine.Info, i int, out *engine.RowOut) error {
 		if err := p.checkSample(info, i, out); err != nil {
 			return err
 		}
+	}
+	if r.Hidden != engine.HiddenNone {
+		return checkHidden(info, i, out)
 	}
 	if r.PromptLogprobs {
 		return checkPrompt(info, r, i, out)

@@ -30,8 +30,11 @@ func newLogitsBed(t *testing.T, cfg Config, pages int) *bed {
 }
 
 // asksAll returns a request whose rows ask for everything that a backend can answer
-// wrongly.
-func asksAll(id RequestID, prompt []kv.Token) Request {
+// wrongly with that fault.
+func asksAll(id RequestID, prompt []kv.Token, fault enginetest.Fault) Request {
+	if fault.Needs == enginetest.NeedsHidden {
+		return Request{ID: id, Prompt: prompt, Pooling: MeanTokens}
+	}
 	return Request{ID: id, Prompt: prompt, MaxTokens: 4, PromptLogprobs: true, PromptTop: 3, AllowedTokens: seq(0, 50),
 		Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(id), Logprobs: true, TopLogprobs: 3}}
 }
@@ -41,8 +44,8 @@ func asksAll(id RequestID, prompt []kv.Token) Request {
 func faultyRun(b *bed, fault enginetest.Fault, nth int) (tokens map[RequestID][]kv.Token, endings map[RequestID][]Ending, steps int) {
 	b.t.Helper()
 	tokens, endings = map[RequestID][]kv.Token{}, map[RequestID][]Ending{}
-	for i, prompt := range [][]kv.Token{seq(0, 30), seq(40, 30)} {
-		if err := b.s.Add(b.now, asksAll(RequestID(i+1), prompt)); err != nil {
+	for _, req := range []Request{asksAll(1, seq(0, 30), fault), asksAll(2, seq(40, 30), enginetest.Fault{})} {
+		if err := b.s.Add(b.now, req); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -104,7 +107,7 @@ func TestFaultyAnswersFailOneRequest(t *testing.T) {
 				if given := strings.HasPrefix(fault.Name, "fails a row"); errors.Is(e[0].Err, ErrContract) == given || given && len(tokens[1]) >= 4 {
 					t.Errorf("it ends with %v", e[0].Err)
 				}
-				beside := asksAll(2, seq(40, 30))
+				beside := asksAll(2, seq(40, 30), enginetest.Fault{})
 				want := b.sim.Expect(beside.Prompt, beside.Sampling, 4, func([]kv.Token) []uint64 { return newAllowed(&b.s.info, &beside).always.Bits })
 				if e := endings[2]; len(e) != 1 || e[0].Reason != Length || !slices.Equal(tokens[2], want) {
 					t.Errorf("the other request got %v, want %v, and ends with %+v", tokens[2], want, e)

@@ -78,6 +78,10 @@ type Request struct {
 	PromptTop      int32
 	// Digest asks the backend for a digest of each sampled token's logit bits.
 	Digest bool
+	// Pooling asks for an embedding of the prompt, Output.Embedding, in place of output. The request ends
+	// with Reason Stop when its prompt is computed; fields about an output must be zero, StopTokens and
+	// Sampling have no effect.
+	Pooling Pooling
 
 	// Deadline ends the request with ErrDeadline at that time, which is on the same clock
 	// as the argument now of the methods; 0 for none.
@@ -137,7 +141,7 @@ type Reason uint8
 // The reasons. The zero value means that the request has not ended.
 const (
 	NotEnded Reason = iota
-	Stop            // a stop token or string, or a complete format
+	Stop            // a stop token or string, a complete format, or an embedding
 	Length          // the output reached MaxTokens
 	Abort           // the caller gave up, or time ran out
 	Failed          // an error, in Ending.Err
@@ -190,5 +194,8 @@ type Output struct {
 	// PromptTop, if asked for, has the most probable tokens at each position of Prompt;
 	// nil for the first.
 	PromptTop [][]engine.TokenLogprob
+	// Embedding comes with the ending, if Request.Pooling asks for it: Info.HiddenSize finite values,
+	// pooled and not normalised.
+	Embedding []float32
 	Ending    Ending // Reason NotEnded: the sample continues
 }

@@ -34,7 +34,9 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		if s.tiers != nil && q.fetch != nil && !q.fetch.left.IsZero() {
 			s.tiers.rests(q.fetch.left)
 		}
-		q.group.class.Learn(q.outputTokens())
+		if q.req.Pooling == NoPooling {
+			q.group.class.Learn(q.outputTokens())
+		}
 		if s.cfg.CurveSamples > 0 && s.cache != nil {
 			s.cache.Observe(q.key(len(q.tokens)))
 		}

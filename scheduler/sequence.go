@@ -127,10 +127,10 @@ type group struct {
 }
 
 // matchable returns how many tokens of q may come from the cache. The last token must be
-// computed, because sampling needs its logits; for log-probabilities of the prompt, all
-// must.
+// computed, because sampling needs its logits; for log-probabilities of the prompt and for the mean
+// of its states, all must.
 func (q *sequence) matchable() int {
-	if q.wantsPrompt() {
+	if q.computesAll() {
 		return 0
 	}
 	return len(q.tokens) - 1

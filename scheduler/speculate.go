@@ -14,7 +14,7 @@ type Speculate int16
 
 // The other values.
 const (
-	// SpeculateDefault is SpeculateOff in a Config, and in a Request what the Config says.
+	// SpeculateDefault is SpeculateAuto in a Config, and in a Request what the Config says.
 	SpeculateDefault Speculate = 0
 	// SpeculateOff verifies no guesses. In a Config it holds for all requests.
 	SpeculateOff Speculate = -1

@@ -58,6 +58,9 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 	if err := c.checkText(info, req); err != nil {
 		return 0, err
 	}
+	if err := c.checkPooling(info, req); err != nil || req.Pooling != NoPooling {
+		return 0, err
+	}
 	// The last output token is sampled and never run, so it needs neither position nor
 	// page.
 	modelRoom, poolRoom := info.MaxPositions-n+1, poolTokens-n+1

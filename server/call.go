@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/internal/web"
@@ -124,7 +125,11 @@ func (c *call) fail(err error) {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
 	appendError := c.at.fault
-	if appendError == nil {
+	switch {
+	case appendError != nil:
+	case anthropic.Speaks(c.r):
+		appendError = anthropic.AppendError
+	default:
 		appendError = openai.AppendError
 	}
 	*buf = appendError((*buf)[:0], e)
@@ -133,6 +138,17 @@ func (c *call) fail(err error) {
 
 // translate returns the error to send for err, or nil if the client has gone.
 func (c *call) translate(err error) *conversation.Error {
+	e := c.cause(err)
+	if e == nil {
+		return nil
+	}
+	told := *e // e may be the answer to many requests
+	told.RequestID = c.id
+	return &told
+}
+
+// cause returns the error that the client is told of for err, or nil if the client has gone.
+func (c *call) cause(err error) *conversation.Error {
 	if c.gone != nil {
 		return nil
 	}
@@ -203,7 +219,8 @@ type endpoint struct {
 	probe bool
 	// place marks requests that take one of a few places: pages of other sites may not send them.
 	place bool
-	// fault appends an error in the form of the endpoint's API; nil: OpenAI's.
+	// fault appends an error in the form of the endpoint's API; nil: OpenAI's, or Anthropic's if the request is in
+	// that form.
 	fault func(dst []byte, e *conversation.Error) []byte
 	serve func(*call) error
 }

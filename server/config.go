@@ -36,7 +36,7 @@ type Config struct {
 	Node *coppice.Node
 	// Model is the name by which requests ask for the model; they may leave it out.
 	Model string
-	// Aliases are further names that requests may give. Answers and metrics use Model.
+	// Aliases are further names that requests may give, or AnyName. Answers and metrics use Model.
 	Aliases []string
 	// Owner is owned_by in /v1/models. Default "coppice".
 	Owner string `default:"coppice"`
@@ -61,6 +61,10 @@ type Config struct {
 	// ToolsPrompt decides what happens to tools, calls and results that the template does not print.
 	// Default: the server writes them in front of the template.
 	ToolsPrompt chat.ToolsPrompt
+
+	// KeepNonces leaves blocks in system prompts that differ in each request and tell the model nothing. Default: they
+	// are left out of the prompt, so that it has a prefix in common with the ones before; see anthropic.Request.Stripped.
+	KeepNonces bool
 
 	// UnknownFields decides how unknown request fields are treated. Default: refused, except
 	// fields known to change nothing.
@@ -161,6 +165,9 @@ type Config struct {
 	// AccessLog logs requests at info level. Probes (/health, /ready) are not logged.
 	AccessLog bool
 }
+
+// AnyName among Config.Aliases lets requests give any name, for clients that ask for models by names of their own.
+const AnyName = "*"
 
 // Values of Config.MetricAliases.
 const (

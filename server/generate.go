@@ -136,7 +136,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 
 // knows returns an error if a request asks for a model that is not served here.
 func (s *Server) knows(model string) error {
-	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) {
+	if model == "" || model == s.cfg.Model || slices.Contains(s.cfg.Aliases, model) || slices.Contains(s.cfg.Aliases, AnyName) {
 		return nil
 	}
 	return conversation.ModelNotFound(model)

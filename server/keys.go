@@ -77,9 +77,12 @@ func NewKeyring(keys []Key) (*Keyring, error) {
 }
 
 var (
-	errNoKey    = conversation.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>")
+	errNoKey    = conversation.NewError(http.StatusUnauthorized, "missing_api_key", "this server requires an API key: send the header Authorization: Bearer <key>, or X-Api-Key: <key>")
 	errWrongKey = conversation.NewError(http.StatusUnauthorized, "invalid_api_key", "unknown API key")
 )
+
+// keyHeader is where Anthropic's clients put a key, if they do not send Authorization.
+const keyHeader = "X-Api-Key"
 
 // Find returns the tenant of the request's key, or an *conversation.Error if the key is missing or
 // unknown. It compares hashes with all keys in constant time, so that its duration reveals nothing
@@ -90,7 +93,9 @@ func (k *Keyring) Find(r *http.Request) (tenant string, admin bool, err error) {
 	}
 	kind, secret, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(kind, "Bearer") || secret == "" {
-		return "", false, errNoKey
+		if secret = r.Header.Get(keyHeader); secret == "" {
+			return "", false, errNoKey
+		}
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(secret)))
 	found := -1

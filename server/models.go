@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
@@ -19,6 +20,9 @@ func (s *Server) model(name string) openai.Model {
 
 // models answers GET /v1/models: the model by its name and its aliases.
 func (c *call) models() error {
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModels(nil, c.s.messagesModels()))
+	}
 	all := []openai.Model{c.s.model(c.s.cfg.Model)}
 	for _, name := range c.s.cfg.Aliases {
 		all = append(all, c.s.model(name))
@@ -34,6 +38,9 @@ func (c *call) model() error {
 	}
 	if err := c.s.knows(id); err != nil {
 		return err
+	}
+	if anthropic.Speaks(c.r) {
+		return c.json(http.StatusOK, anthropic.AppendModel(nil, c.s.messagesModel(id)))
 	}
 	return c.json(http.StatusOK, openai.AppendModel(nil, c.s.model(id)))
 }

@@ -49,6 +49,8 @@ func (s *Server) mount() {
 	}
 	on("/v1/completions", post((*call).completions))
 	on("/v1/chat/completions", post((*call).chatCompletions))
+	on("/v1/messages", post((*call).messages))
+	on("/v1/messages/count_tokens", post((*call).countTokens))
 	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
 	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))

@@ -17,6 +17,7 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
 )
@@ -26,6 +27,9 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request, at *endpoint) {
 	c := &call{s: s, at: at, w: w, client: web.NewClient(w, r, s.cfg.WriteTimeout), r: r, start: time.Now(), after: func() {}}
 	c.id = requestID(r)
 	w.Header().Set("X-Request-Id", c.id)
+	if anthropic.Speaks(r) {
+		w.Header().Set(anthropic.RequestHeader, c.id)
+	}
 	if s.Draining() || !web.Admitted(r.Context()) {
 		w.Header().Set("Connection", "close")
 	}

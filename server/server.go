@@ -15,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/ollama"
@@ -63,6 +64,8 @@ type policies struct {
 	thinks   bool                // the model may write its reasoning between tags
 	calling  calling
 	reading  openai.Options
+
+	anthropic anthropic.Options
 }
 
 // Errors of requests that Shutdown or Close ends or refuses.
@@ -151,6 +154,9 @@ func New(cfg Config) (*Server, error) {
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
 	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.form.Name}
+	s.policies.anthropic = anthropic.Options{
+		IgnoreUnknown: cfg.UnknownFields == openai.IgnoreUnknown, KeepNonces: cfg.KeepNonces, Sampling: s.policies.reading.Sampling, CallForm: s.policies.reading.CallForm,
+	}
 	s.fixed.sampling = DescribeSampling(cfg.Sampling)
 	s.buffers.New = func() any { b := make([]byte, 0, 1024); return &b }
 	if err := newMetrics(s); err != nil {
@@ -158,7 +164,8 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
-		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling), Wires: [][]byte{ollama.Document},
+		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
+		Wires: [][]byte{anthropic.Document, ollama.Document},
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
 		return nil, err

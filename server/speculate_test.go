@@ -13,8 +13,8 @@ import (
 // metrics count the guesses. The server's value bounds that of a request.
 func TestSpeculate(t *testing.T) {
 	t.Parallel()
-	b := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{Speculate: scheduler.SpeculateAuto}}})
-	off := start(t, setup{})
+	b := start(t, setup{}) // with the default
+	off := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{Speculate: scheduler.SpeculateOff}}})
 	plain := b.ask("/v1/chat/completions", chatOf(`"coppice":{"speculate":"off"}`))
 	text, err := json.Marshal(plain.Choices[0].Message.Content)
 	b.ok(err)

@@ -33,7 +33,7 @@ type nodeFlags struct {
 	StepTokens int                 `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
 	Inflight   int                 `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
 	Policy     scheduler.Policy    `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
-	Speculate  scheduler.Speculate `default:"off" help:"Guesses at its next tokens that an output verifies in a step: off, auto (as many as give more tokens a second) or a number. The tokens are the same with all values, see docs/speculation.md."`
+	Speculate  scheduler.Speculate `default:"auto" help:"Guesses at its next tokens that an output verifies in a step: off, auto (as many as give more tokens a second) or a number. The tokens are the same with all values, see docs/speculation.md."`
 	Threads    int                 `default:"0" help:"Compute threads. Default: one per processor."`
 	gpuFlags
 

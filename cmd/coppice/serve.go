@@ -37,7 +37,7 @@ type serveCmd struct {
 	Config string `type:"path" placeholder:"FILE" help:"JSON file of settings and tenants, for example {\"addr\": \":8080\"}; see above."`
 
 	Addr      string   `default:"127.0.0.1:8080" help:"Address to listen on. To accept other machines, use one like :8080 and set keys."`
-	ModelName []string `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. Default: the name of its directory or file."`
+	ModelName []string `name:"model-name" placeholder:"NAME" help:"Names of the model in requests, separated by commas. Answers and metrics use the first. * after others stands for any name, for clients that ask for models by names of their own. Default: the name of its directory or file."`
 	Backend   string   `default:"cpu" enum:"${backends}" help:"Device that computes: cpu, cuda (an NVIDIA GPU), ptxvm (the CUDA kernels in an interpreter, too slow for service), or sim (a simulated device in real time, for load tests; its text means nothing)."`
 	Profile   string   `backend:"sim" default:"h200" placeholder:"NAME" help:"Simulated device: h200, h100, a100, cpu2 or a JSON file. For --backend sim."`
 
@@ -68,6 +68,7 @@ type serveCmd struct {
 	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	ToolsPrompt      chat.ToolsPrompt     `name:"tools-prompt" default:"auto" help:"Tools, calls and results that the model's chat template does not print: auto (the server describes them in the system message, in Hermes' form), template (the template gets conversations unchanged; status 400 if it leaves out the tools) or none (status 400)."`
+	StripNonces      string               `name:"strip-nonces" enum:"auto,off" default:"auto" help:"Blocks of system prompts that differ in each request and tell the model nothing, such as a billing header: auto (they are left out of the prompt, so that its prefix is found in the cache; the header x-coppice-stripped says so) or off."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
 	ToolParser       string               `name:"tool-parser" enum:"auto,${toolforms}" default:"auto" help:"Form in which the model writes tool calls: auto (that of the calls in its chat template, or hermes), ${abouttoolforms}."`
 	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters for the fields that a request leaves out: model (temperature, top_p, top_k, min_p and repetition_penalty that generation_config.json or the GGUF file recommends; if there are none, temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) or neutral (temperature 1, all else off, as in OpenAI's API)."`
@@ -131,7 +132,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, KeepNonces: c.StripNonces == "off", UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
@@ -178,6 +179,9 @@ func (c *serveCmd) checkNames() error {
 	for i, name := range c.ModelName {
 		if strings.TrimSpace(name) == "" || slices.Contains(c.ModelName[:i], name) {
 			return fmt.Errorf("--model-name has %q among %q, want different names, separated by commas", name, c.ModelName)
+		}
+		if name == server.AnyName && i == 0 {
+			return fmt.Errorf("--model-name begins with %s, which stands for any name: give the model's own name first, which answers and metrics use", name)
 		}
 	}
 	return nil

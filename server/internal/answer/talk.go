@@ -45,6 +45,9 @@ func (t *Talk) SetReasoning(opened bool) { t.state.SetReasoning(opened) }
 func (t *Talk) SetPrompt(i int, text string, tokens []kv.Token) {
 	t.state.SetPrompt(i, text, tokens)
 	t.about.PromptTokens = len(tokens)
+	if w, ok := t.wire.(conversation.Prompted); ok {
+		w.Prompt(text, tokens)
+	}
 }
 
 // Stream returns the answer as a stream.
