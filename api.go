@@ -34,6 +34,10 @@ import "github.com/coppice-llm/coppice/actors"
 //		FormatTimeout time.Duration `default:"5s" min:"0s"`
 //		// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 //		FormatBytes int `default:"256<<20" min:"1"`
+//		// TextBytes bounds the memory for the tokens of texts encoded before, so that the next turn of a
+//		// conversation costs only the encoding of its new text. They are found by the same tenant in the
+//		// same namespace alone. Default: 64 MiB, for about 50 conversations of 140,000 tokens; negative: none.
+//		TextBytes int `default:"64<<20" max:"1<<40"`
 //		// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
 //		// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
 //		// Several Nodes of a process may share one. Default: NewMemory(1 << 30).
@@ -204,10 +208,11 @@ type Format = actors.Format
 // Text is a text for Node.Tokenize.
 //
 //	type Text struct {
-//		Tenant   string // the tenant whose turn it takes
-//		Text     string
-//		Rendered bool  // as in Request
-//		Plain    []int // as in Request
+//		Tenant    string       // the tenant whose turn it takes
+//		Namespace kv.Namespace // as in Request: what it has in common with texts of others is encoded again
+//		Text      string
+//		Rendered  bool  // as in Request
+//		Plain     []int // as in Request
 //		// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
 //		// whole text is encoded.
 //		Bounded bool
@@ -260,6 +265,7 @@ type Piece = actors.Piece
 //		// are part of OutputTokens.
 //		Drafts      scheduler.DraftCounts
 //		StopString  string // the stop string that ended the output, or ""
+//		StopToken   bool   // the last of Tokens is a stop token, and not part of the text
 //		Preemptions int
 //		LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
 //		Queued      time.Duration // time in the scheduler's queue
@@ -283,6 +289,8 @@ type Ending = actors.Ending
 //		Engine engine.StepStats
 //		// Tiers lists the tiers below the device, the fastest first.
 //		Tiers []TierStats
+//		// Texts counts the tokens of texts encoded before, and of those that were reused.
+//		Texts textcache.Stats
 //		// LeakedPages is the number of pages without an owner: neither free nor in use, or after
 //		// Close not returned to the pool. Always 0, else a bug.
 //		LeakedPages int

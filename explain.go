@@ -18,7 +18,7 @@ import (
 func (n *Node) Explain(ctx context.Context, r Request) (scheduler.Explanation, error) {
 	tokens := slices.Clone(r.Tokens)
 	if r.Prompt != "" {
-		text, err := n.Tokenize(ctx, Text{Tenant: r.Tenant, Text: r.Prompt, Rendered: r.Rendered || len(tokens) > 0, Plain: r.Plain, Bounded: true})
+		text, err := n.Tokenize(ctx, Text{Tenant: r.Tenant, Namespace: r.Namespace, Text: r.Prompt, Rendered: r.Rendered || len(tokens) > 0, Plain: r.Plain, Bounded: true})
 		if err != nil {
 			return scheduler.Explanation{}, err
 		}

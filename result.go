@@ -131,9 +131,14 @@ func (n *Node) Generate(ctx context.Context, req Request) iter.Seq2[Piece, error
 // the refusal. If a sample fails or is aborted, the error is that of the first such sample,
 // and the Result has the output until then.
 func (n *Node) Text(ctx context.Context, req Request) (Result, error) {
+	return collect(n.Generate(ctx, req))
+}
+
+// collect returns what the pieces of a request add up to, as Node.Text does.
+func collect(pieces iter.Seq2[Piece, error]) (Result, error) {
 	outputs, texts := make([]Output, 1), make([][]byte, 1)
 	var failed error
-	for p, err := range n.Generate(ctx, req) {
+	for p, err := range pieces {
 		if failed == nil {
 			failed = err
 		}

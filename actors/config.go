@@ -47,6 +47,10 @@ type Config struct {
 	FormatTimeout time.Duration `default:"5s" min:"0s"`
 	// FormatBytes bounds the memory of the cache of compiled formats. Default: 256 MiB.
 	FormatBytes int `default:"256<<20" min:"1"`
+	// TextBytes bounds the memory for the tokens of texts encoded before, so that the next turn of a
+	// conversation costs only the encoding of its new text. They are found by the same tenant in the
+	// same namespace alone. Default: 64 MiB, for about 50 conversations of 140,000 tokens; negative: none.
+	TextBytes int `default:"64<<20" max:"1<<40"`
 	// Memory bounds the bytes that open requests keep on the Go heap: package server charges bodies,
 	// texts, rendered conversations and outputs to it, and the Node buffers of its tokenizers.
 	// Several Nodes of a process may share one. Default: NewMemory(1 << 30).

@@ -151,10 +151,10 @@ func (a *engineActor) release() {
 		close(a.stop)
 		a.watcher.Wait()                                 // otherwise it could take the value of Ready that Close waits for
 		if err := a.sys.tiers.close(a.sys); err != nil { // before the device: it still completes the copies that have begun
-			a.sys.log.Error("closing the tiers", "error", err)
+			a.sys.cfg.Log.Error("closing the tiers", "error", err)
 		}
 	}
 	if err := a.backend.Close(); err != nil {
-		a.sys.log.Error("closing the backend", "error", err)
+		a.sys.cfg.Log.Error("closing the backend", "error", err)
 	}
 }

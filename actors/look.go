@@ -6,6 +6,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/scheduler"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // Ask calls the function at on the goroutine that owns the scheduler, between two steps,
@@ -27,6 +28,8 @@ type Stats struct {
 	Engine engine.StepStats
 	// Tiers lists the tiers below the device, the fastest first.
 	Tiers []TierStats
+	// Texts counts the tokens of texts encoded before, and of those that were reused.
+	Texts textcache.Stats
 	// LeakedPages is the number of pages without an owner: neither free nor in use, or after
 	// Close not returned to the pool. Always 0, else a bug.
 	LeakedPages int
@@ -46,7 +49,7 @@ func (s *System) Stats(ctx context.Context) (Stats, error) {
 
 func (a *schedulerActor) stats() Stats {
 	m := a.core.Metrics()
-	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, Tiers: a.sys.tiers.stats(&m), LeakedPages: m.LeakedPages}
+	return Stats{Scheduler: m, Tenants: a.core.Tenants(), Engine: a.ran, Tiers: a.sys.tiers.stats(&m), LeakedPages: m.LeakedPages, Texts: a.sys.texts.Stats()}
 }
 
 func ask[T any](ctx context.Context, s *System, at func(*schedulerActor) T) (answer T, err error) {

@@ -96,7 +96,7 @@ func (a *supervised) Receive(ctx actor.Context) {
 func (a *supervised) release(r releaser) {
 	defer func() {
 		if p := recover(); p != nil {
-			a.process.sys.log.Error("actor panicked while stopping", "actor", a.process.name, "panic", p, "stack", string(debug.Stack()))
+			a.process.sys.cfg.Log.Error("actor panicked while stopping", "actor", a.process.name, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
 	r.release()
@@ -111,7 +111,7 @@ func (a *supervised) caught(message any) {
 		return
 	}
 	err := fmt.Errorf("actors: the %s actor panicked: %v", a.process.name, r)
-	a.process.sys.log.Error("actor panicked", "actor", a.process.name, "panic", r, "stack", string(debug.Stack()))
+	a.process.sys.cfg.Log.Error("actor panicked", "actor", a.process.name, "panic", r, "stack", string(debug.Stack()))
 	if worker, ok := a.inner.(interface{ drop(message any, err error) }); ok {
 		worker.drop(message, err)
 	} else {

@@ -138,7 +138,7 @@ func (a *schedulerActor) moved(m *moved) {
 			continue
 		}
 		if e.Err != nil {
-			a.sys.log.Debug("move failed", "move", uint64(e.ID), "error", e.Err)
+			a.sys.cfg.Log.Debug("move failed", "move", uint64(e.ID), "error", e.Err)
 		}
 		if len(e.Gone) > 0 {
 			a.core.Gone(e.GoneFrom, e.Gone)
@@ -203,8 +203,8 @@ func (a *schedulerActor) pump() {
 		if plan == nil {
 			break
 		}
-		if a.sys.log.Enabled(context.Background(), slog.LevelDebug) { // else the arguments would be allocated in each step
-			a.sys.log.Debug("step", "step", plan.Batch.Seq, "rows", len(plan.Batch.Rows), "tokens", plan.Tokens())
+		if a.sys.cfg.Log.Enabled(context.Background(), slog.LevelDebug) { // else the arguments would be allocated in each step
+			a.sys.cfg.Log.Debug("step", "step", plan.Batch.Seq, "rows", len(plan.Batch.Rows), "tokens", plan.Tokens())
 		}
 		for _, id := range plan.Begun() { // before the step runs: a proxy must not retry a request that has begun, as it may be what ends the device
 			a.streams[id].begin()
@@ -232,7 +232,7 @@ func (a *schedulerActor) flushed() {
 	for t, m := range a.core.Metrics().Tiers {
 		before := &a.last.before[t]
 		if n, lost := m.Writes-before.Writes, m.Lost-before.Lost; t >= int(kv.TierDisk) && n+lost > 0 {
-			a.sys.log.Info("KV written at shutdown", "tier", kv.Tier(t).String(), "extents", n,
+			a.sys.cfg.Log.Info("KV written at shutdown", "tier", kv.Tier(t).String(), "extents", n,
 				"bytes", m.WriteBytes-before.WriteBytes, "lost", lost, "took", a.sys.now()-a.last.begun)
 		}
 	}

@@ -56,6 +56,7 @@ type Ending struct {
 	// are part of OutputTokens.
 	Drafts      scheduler.DraftCounts
 	StopString  string // the stop string that ended the output, or ""
+	StopToken   bool   // the last of Tokens is a stop token, and not part of the text
 	Preemptions int
 	LogitDigest uint64        // over the logit bits of all output tokens, if Request.Digest is set
 	Queued      time.Duration // time in the scheduler's queue

@@ -3,7 +3,6 @@ package actors
 import (
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // ErrClosed ends requests that are open at Close, and refuses later ones.
@@ -24,11 +24,11 @@ var ErrClosed = errors.New("actors: closed")
 // called from any goroutine.
 type System struct {
 	cfg  Config
-	log  *slog.Logger
 	door *door
 
 	turns     *process
 	workers   []*process // tokenizers
+	texts     *textcache.Cache
 	formats   *process
 	compilers []*process
 	scheduler *process
@@ -95,7 +95,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	}
 	cfg.Scheduler = core.Config()
 	s := &System{
-		cfg: cfg, log: cfg.Log, started: time.Now(), tiers: tiers,
+		cfg: cfg, started: time.Now(), tiers: tiers,
 		ending: make(chan struct{}), ended: make(chan struct{}),
 	}
 	s.events, err = eventlog.New(eventlog.Config{KeepEvents: cfg.EventRing}, s.dump)
@@ -113,6 +113,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	for range compilers {
 		s.compilers = append(s.compilers, s.spawn("compiler", restartOnPanic, func() receiver { return &compilerActor{s} }))
 	}
+	s.texts = textcache.New(cfg.Tokenizer, cfg.TextBytes)
 	s.turns = s.spawn("turns", stopOnPanic, func() receiver { return newTurnsActor(s, cfg.Tokenizers) })
 	for range cfg.Tokenizers {
 		s.workers = append(s.workers, s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s, tok: cfg.Tokenizer} }))

@@ -123,13 +123,13 @@ func (h *hierarchy) begin(s *System, core *scheduler.Scheduler) error {
 		return nil
 	}
 	for _, name := range h.made {
-		s.log.Info("created the directory for KV", "directory", name)
+		s.cfg.Log.Info("created the directory for KV", "directory", name)
 	}
 	for _, store := range h.stores {
 		info := store.Info()
 		found := store.Contents(nil)
 		core.Found(info.Tier, found)
-		log := s.log.With("tier", info.Tier.String())
+		log := s.cfg.Log.With("tier", info.Tier.String())
 		log.Info("tier opened", "extents", len(found), "bytes", info.CapacityBytes, "direct", info.Direct)
 		for _, name := range info.Others {
 			log.Info("left alone: KV of another model, type, version or key", "directory", name)

@@ -12,7 +12,7 @@ import (
 
 // tokenizerActor turns prompts into tokens. Its only state is a cache of pieces, which may be
 // lost: a panic costs the request being encoded and the cache, and the restarted worker
-// continues with the next request.
+// continues with the next request. The texts encoded before are common to all workers.
 type tokenizerActor struct {
 	sys     *System
 	tok     *tokenizer.Tokenizer
@@ -55,7 +55,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	}
 	// m.req.Tokens belongs to the caller and must not be written to.
 	tokens := append([]kv.Token(nil), m.req.Tokens...)
-	text := Text{Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
+	text := Text{Tenant: m.tenant, Namespace: m.req.Namespace, Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
 	tokens, err := a.run(tokens, &text, text.options())
 	if err != nil {
 		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
@@ -90,7 +90,7 @@ func (a *tokenizerActor) run(dst []kv.Token, t *Text, o tokenizer.Options) ([]kv
 	if longest := a.sys.longestText(most); t.Bounded && longest > 0 && len(t.Text) > longest {
 		return nil, tooMany
 	}
-	dst, err := a.encodeWith(dst, t.Text, o)
+	dst, err := a.encodeWith(dst, t, o)
 	switch {
 	case errors.Is(err, tokenizer.ErrTooLong):
 		return nil, tooMany
@@ -106,12 +106,12 @@ func (a *tokenizerActor) run(dst []kv.Token, t *Text, o tokenizer.Options) ([]kv
 // the pieces of usual texts. Larger ones are charged to the memory of open requests while they exist.
 const ownScratch = 8 << 20
 
-// encodeWith is Encoder.EncodeWith. A text with a piece too long for ownScratch is encoded again, after
+// encodeWith is Encoder.EncodeWith, which reuses texts encoded before. A text with a piece too long for ownScratch is encoded again, after
 // memory for its buffers is reserved; without room for them encodeWith returns budget.ErrFull.
-func (a *tokenizerActor) encodeWith(dst []kv.Token, text string, o tokenizer.Options) ([]kv.Token, error) {
+func (a *tokenizerActor) encodeWith(dst []kv.Token, t *Text, o tokenizer.Options) ([]kv.Token, error) {
 	o.Scratch = ownScratch
-	n := len(dst)
-	dst, err := a.encoder.EncodeWith(dst, text, o)
+	n, text, owner := len(dst), t.Text, t.owner()
+	dst, err := a.sys.texts.Encode(dst, a.encoder, owner, text, o)
 	for growth := 1; errors.Is(err, tokenizer.ErrScratch) && growth <= normalGrowth; growth += normalGrowth - 1 {
 		var large budget.Account
 		o.Scratch = growth * tokenizer.PieceBytes * len(text)
@@ -120,7 +120,7 @@ func (a *tokenizerActor) encodeWith(dst []kv.Token, text string, o tokenizer.Opt
 		} else if err != nil {
 			return dst, err
 		}
-		dst, err = a.encoder.EncodeWith(dst[:n], text, o)
+		dst, err = a.sys.texts.Encode(dst[:n], a.encoder, owner, text, o)
 		large.Close()
 	}
 	return dst, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -12,10 +13,11 @@ import (
 
 // Text is a text for Node.Tokenize.
 type Text struct {
-	Tenant   string // the tenant whose turn it takes
-	Text     string
-	Rendered bool  // as in Request
-	Plain    []int // as in Request
+	Tenant    string       // the tenant whose turn it takes
+	Namespace kv.Namespace // as in Request: what it has in common with texts of others is encoded again
+	Text      string
+	Rendered  bool  // as in Request
+	Plain     []int // as in Request
 	// Bounded refuses a text that is too long for any prompt, as Generate does. Otherwise the
 	// whole text is encoded.
 	Bounded bool
@@ -24,6 +26,9 @@ type Text struct {
 func (t *Text) options() tokenizer.Options {
 	return tokenizer.Options{Prompt: !t.Rendered, Plain: t.Plain}
 }
+
+// owner returns the name for which the tokens of t are kept. The length separates tenant and salt.
+func (t *Text) owner() string { return strconv.Itoa(len(t.Tenant)) + " " + t.Tenant + t.Namespace.Salt }
 
 // Tokenize encodes a text as a prompt is encoded, when its tenant has its turn. It takes no
 // credit. If ctx ends first, it returns context.Cause(ctx); after the system's end it

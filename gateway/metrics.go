@@ -96,6 +96,8 @@ type scrape struct {
 	Queued    int               `metric:"queued_requests" help:"Requests waiting at the router because all workers are busy."`
 	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Cache events from workers by outcome: batches, blocks, gaps, recoveries, refusals."`
 	Pools     map[string]int    `metric:"pool_workers" by:"pool" help:"Healthy workers by pool."`
+	Texts     map[string]uint64 `metric:"text_tokens_total" by:"source" help:"Tokens of prompts' texts, by source: reused from a text encoded before, or encoded. 0 again with each tokenizer that is learnt from a worker."`
+	TextBytes int               `metric:"text_cache_bytes" help:"Bytes of memory for texts encoded before and their tokens."`
 	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
 }
 
@@ -123,6 +125,8 @@ func (g *Gateway) scrape() scrape {
 	for _, name := range g.dispatch.Pools().Names() {
 		s.Pools[name] = g.dispatch.PoolSize(name)
 	}
+	texts := g.reading.Load().Stats()
+	s.Texts, s.TextBytes = map[string]uint64{"reused": texts.Reused, "encoded": texts.Encoded}, texts.Bytes
 	m, guessed := g.dispatch.Metrics()
 	s.Guessed = map[string]int{"no events": guessed, "not yet": m.Promised}
 	s.Queued = m.Waiting

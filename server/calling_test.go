@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tool"
 )
 
 // callForm has outputs of a model that writes calls in a form.
@@ -45,7 +46,7 @@ func TestCallForms(t *testing.T) {
 func (f *callForm) test(t *testing.T) {
 	said := &script{}
 	b := start(t, setup{Server: Config{Template: f.chatTemplate(t)}, Node: coppice.Config{Scheduler: scheduler.Config{DefaultMaxTokens: 400}}, Tokenizer: f.tokenizer(t), Script: said})
-	if got := b.srv.policies.calling.form.Name; got != f.form {
+	if got := b.srv.policies.calling.Form.Name; got != f.form {
 		t.Fatalf("the form is %s", b.srv.ToolCalls())
 	}
 	say := func(text string) (tokens int) {
@@ -246,7 +247,7 @@ func TestPublishedForms(t *testing.T) {
 			continue
 		}
 		got := ""
-		if form, _ := formOf(template, chat.TemplateTools); form != nil {
+		if form, _ := tool.FormOf(template, chat.TemplateTools); form != nil {
 			got = form.Name
 		}
 		name, want := strings.TrimSuffix(filepath.Base(file), ".jinja"), ""

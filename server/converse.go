@@ -63,8 +63,8 @@ func (c *call) converse(turn *conversation.Turn, wire conversation.Wire) error {
 func (c *call) talk(turn *conversation.Turn, wire conversation.Wire, req coppice.Request) error {
 	out := answer.NewTalk(turn, conversation.Head{ID: fmt.Sprintf("%016x", rand.Uint64()), Created: time.Now().Unix(), Model: c.s.cfg.Model}, wire)
 	out.SetNames(c.s.cfg.Node.Tokenizer())
-	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
-	if c.s.policies.thinks {
+	out.SetForm(c.s.policies.calling.Form, c.s.policies.calling.Marks)
+	if c.s.policies.calling.Thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
 	return c.generate(&turn.Params, inWire{out}, []coppice.Request{req}, []string{req.Prompt}, true)

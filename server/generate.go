@@ -57,8 +57,8 @@ func (c *call) chatCompletions() error {
 		return err
 	}
 	out := answer.Chat(ask, c.s.head(answer.ChatID(rand.Uint64())), c.s.cfg.Node.Tokenizer())
-	out.SetForm(c.s.policies.calling.form, c.s.policies.calling.marks)
-	if c.s.policies.thinks {
+	out.SetForm(c.s.policies.calling.Form, c.s.policies.calling.Marks)
+	if c.s.policies.calling.Thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
 	return c.generate(&ask.Params, inOpenAI{out}, []coppice.Request{req}, []string{req.Prompt}, ask.WantsPromptTokens())
@@ -85,13 +85,13 @@ func (c *call) turnRequest(ask *conversation.Turn) (coppice.Request, error) {
 	if text, err = ask.CutFinal(text); err != nil {
 		return coppice.Request{}, err
 	}
-	if c.s.policies.thinks && parse.OpensThinking(text) {
+	if c.s.policies.calling.Thinks && parse.OpensThinking(text) {
 		ask.Format.Open()
 	}
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain, req.Prediction = text, true, plain, ask.Prediction
-	if calling := &c.s.policies.calling; ask.Calls != conversation.NoCalls || parse.Frames(calling.form) {
-		req.SpecialText = calling.tokens
+	if calling := &c.s.policies.calling; ask.Calls != conversation.NoCalls || parse.Frames(calling.Form) {
+		req.SpecialText = calling.Tokens
 	}
 	return req, nil
 }
@@ -245,7 +245,7 @@ func (c *call) encode(reqs []coppice.Request) error {
 		if err := c.charge(tokenBytes * min(len(req.Prompt), node.Info().MaxPositions)); err != nil {
 			return err
 		}
-		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
+		tokens, err := node.Tokenize(ctx, coppice.Text{Tenant: c.caller.tenant, Namespace: req.Namespace, Text: req.Prompt, Rendered: req.Rendered, Plain: req.Plain, Bounded: true})
 		if err != nil {
 			return err
 		}

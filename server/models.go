@@ -86,7 +86,7 @@ func (c *call) tokenize() error {
 	if err != nil {
 		return err
 	}
-	text := coppice.Text{Tenant: c.caller.tenant, Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
+	text := coppice.Text{Tenant: c.caller.tenant, Namespace: conversation.Namespace(c.caller.tenant, ""), Text: ask.Prompt, Rendered: !ask.AddSpecialTokens}
 	if ask.Messages != nil {
 		if text.Text, text.Plain, err = c.render(ask.Messages, ask.Options); err != nil {
 			return err

@@ -59,7 +59,7 @@ func (s *Server) facts() ollama.Facts {
 	if s.cfg.Template != nil {
 		f.Capabilities = append(f.Capabilities, "tools")
 	}
-	if s.policies.thinks {
+	if s.policies.calling.Thinks {
 		f.Capabilities = append(f.Capabilities, "thinking")
 	}
 	return f
@@ -149,7 +149,7 @@ func (c *call) ollamaRequest(ask *ollama.Generate) (req coppice.Request, err err
 		return req, err
 	}
 	text, from := rest(text)
-	if c.s.policies.thinks && parse.OpensThinking(text) {
+	if c.s.policies.calling.Thinks && parse.OpensThinking(text) {
 		ask.Format.Open()
 	}
 	all := []coppice.Request{{Prompt: text, Rendered: true, Plain: ollama.Shifted(plain, from)}}
@@ -161,8 +161,8 @@ func (c *call) ollamaRequest(ask *ollama.Generate) (req coppice.Request, err err
 	}
 	req = request(&ask.Params)
 	req.Tokens = append(append(make([]kv.Token, 0, len(ask.Context)+len(all[0].Tokens)), ask.Context...), all[0].Tokens...)
-	if calling := &c.s.policies.calling; parse.Frames(calling.form) {
-		req.SpecialText = calling.tokens
+	if calling := &c.s.policies.calling; parse.Frames(calling.Form) {
+		req.SpecialText = calling.Tokens
 	}
 	return req, nil
 }

@@ -20,9 +20,9 @@ import (
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/server/internal/answer"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tool"
 )
 
 // Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
@@ -61,8 +61,7 @@ type policies struct {
 	controls *chat.Controls      // nil without a tokenizer
 	longest  int                 // most bytes of a prompt's text; 0: no bound
 	tooLong  *conversation.Error // for a longer text
-	thinks   bool                // the model may write its reasoning between tags
-	calling  calling
+	calling  tool.Calling        // how the model calls tools
 	reading  openai.Options
 
 	anthropic anthropic.Options
@@ -148,12 +147,12 @@ func New(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}
 	if tok := cfg.Node.Tokenizer(); tok != nil {
-		s.policies.controls, s.policies.thinks = chat.NewControls(tok.ControlTokens()), answer.Reasons(tok)
+		s.policies.controls = chat.NewControls(tok.ControlTokens())
 	}
-	s.policies.calling = newCalling(&cfg)
+	s.policies.calling = tool.CallingOf(cfg.Template, cfg.Node.Tokenizer(), cfg.CallForm, cfg.ToolsPrompt)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
-	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.form.Name}
+	s.policies.reading = openai.Options{UnknownFields: cfg.UnknownFields, Sampling: sampling(cfg.Sampling), CallForm: s.policies.calling.Form.Name}
 	s.policies.anthropic = anthropic.Options{
 		IgnoreUnknown: cfg.UnknownFields == openai.IgnoreUnknown, KeepNonces: cfg.KeepNonces, Sampling: s.policies.reading.Sampling, CallForm: s.policies.reading.CallForm,
 	}
@@ -218,3 +217,13 @@ func (c *call) finished(total time.Duration) {
 }
 
 func millis(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// ToolCalls says in which form the model's tool calls are read, and why, for people: "hermes, as the
+// chat template writes them". It is empty without a chat template.
+func (s *Server) ToolCalls() string {
+	c := &s.policies.calling
+	if c.Why == "" {
+		return ""
+	}
+	return c.Form.Name + ", " + c.Why
+}

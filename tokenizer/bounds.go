@@ -37,6 +37,12 @@ type Options struct {
 	Plain []int
 	// Literal recognises no special token anywhere: all of the text is encoded as text.
 	Literal bool
+	// Inside says that the text is the part of a longer one after a place of [Cuts]: nothing that a
+	// file puts at the beginning of a text is put there.
+	Inside bool
+	// Steps bounds the steps of regular expressions. 0: [Allowance] of the length of the text. A part
+	// may take the steps that the parts before have left: see [Encoder.StepsLeft].
+	Steps int
 }
 
 // EncodeWith is Encode with bounds on its work, for untrusted texts. It stops soon after
@@ -49,7 +55,11 @@ type Options struct {
 // MaxTokens, because a pre-token that must have too many tokens is refused before it is merged.
 func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token, error) {
 	defer e.s.trim()
-	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: allowance(len(text)), scratch: o.Scratch, plain: o.Plain, literal: o.Literal}
+	e.s.bounds = bounds{bounded: true, most: math.MaxInt, tokens: o.MaxTokens, steps: Allowance(len(text)), scratch: o.Scratch,
+		plain: o.Plain, literal: o.Literal, inside: o.Inside}
+	if o.Steps > 0 {
+		e.s.steps = o.Steps
+	}
 	if o.MaxTokens > 0 {
 		e.s.most = len(dst) + o.MaxTokens
 	}
@@ -60,9 +70,14 @@ func (e *Encoder) EncodeWith(dst []kv.Token, text string, o Options) ([]kv.Token
 	}
 	e.s.stops(dst)
 	err := e.s.err
+	e.stepsLeft = e.s.steps
 	e.s.bounds = bounds{}
 	return dst, err
 }
+
+// StepsLeft returns the steps of regular expressions that the last call of EncodeWith might still have
+// taken.
+func (e *Encoder) StepsLeft() int { return e.stepsLeft }
 
 // ControlTokens returns the contents of the special tokens, ordered by id. In untrusted text
 // they would act as control tokens; see Options.Plain.
@@ -86,6 +101,7 @@ type bounds struct {
 	scratch int // Options.Scratch
 	plain   []int
 	literal bool // Options.Literal
+	inside  bool // Options.Inside, until the first added token
 	err     error
 }
 

@@ -74,8 +74,9 @@ func (s *scratch) encode(dst []kv.Token, t *Tokenizer, piece string) []kv.Token 
 // have grown, an Encoder allocates only for such pieces and to grow dst. One goroutine at a time
 // may use it.
 type Encoder struct {
-	t *Tokenizer
-	s scratch
+	t         *Tokenizer
+	s         scratch
+	stepsLeft int
 }
 
 // NewEncoder returns an Encoder with an empty cache.

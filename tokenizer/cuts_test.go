@@ -20,7 +20,7 @@ func TestCutsBesideGreedyTokens(t *testing.T) {
 			t.Fatal(err)
 		}
 		cuts, want := tok.NewCuts(), tok.Encode(nil, tc.text)
-		for at := cuts.Next(tc.text, 1); at < len(tc.text); at = cuts.Next(tc.text, at+1) {
+		for at := cuts.Next(tc.text, 1, len(tc.text), nil); at < len(tc.text); at = cuts.Next(tc.text, at+1, len(tc.text), nil) {
 			if got := tok.Encode(tok.Encode(nil, tc.text[:at]), tc.text[at:]); !slices.Equal(got, want) {
 				t.Errorf("%q cut at %d: %v, want %v", tc.text, at, got, want)
 			}
@@ -35,7 +35,7 @@ func TestCutsOfLongTokens(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if at := tok.NewCuts().Next("a<b>", 1); at != want {
+		if at := tok.NewCuts().Next("a<b>", 1, 4, nil); at != want {
 			t.Errorf("with a token of %d bytes, a<b> is cut at %d, want %d", n, at, want)
 		}
 	}

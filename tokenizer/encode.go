@@ -11,7 +11,8 @@ import (
 func (t *Tokenizer) encode(dst []kv.Token, text string, s *scratch) []kv.Token {
 	for from := 0; ; {
 		a, lo, hi := t.raw.next(text, from, s.plainAfter(from), s.literal)
-		dst = t.encodeSegment(dst, text[from:lo], from == 0, s.plainBetween(from, lo), s)
+		dst = t.encodeSegment(dst, text[from:lo], from == 0 && !s.inside, s.plainBetween(from, lo), s)
+		s.inside = false
 		if a == nil || s.stops(dst) {
 			return dst
 		}

@@ -57,9 +57,9 @@ type alternative struct {
 	back    bool
 }
 
-// allowance returns the number of steps that a machine may take on n bytes of text. The
+// Allowance returns the number of steps that regular expressions may take on n bytes of text. The
 // expressions in use need under 40 steps per byte, far fewer.
-func allowance(n int) int { return min(1<<20+256*n, max(1<<28, 32*n)) }
+func Allowance(n int) int { return min(1<<20+256*n, max(1<<28, 32*n)) }
 
 // find returns the first match in text[from:], which is text[lo:hi]; ok is false if there is
 // none, or if no steps are left.

@@ -68,7 +68,7 @@ func (n *normalizer) apply(text string, s *scratch) string {
 	case normalLowercase:
 		return lowercase(text)
 	case normalPrepend:
-		if text == "" {
+		if text == "" || s.inside { // the text began earlier
 			return text
 		}
 		return n.content + text

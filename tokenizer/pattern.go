@@ -40,7 +40,7 @@ func newPattern(expr string) *pattern {
 // empty ones, until yield returns false. s counts the steps if it has bounds.
 // When no steps are left, the rest of the text has no match.
 func (p *pattern) spans(text string, s *scratch, yield func(span) bool) {
-	own := allowance(len(text))
+	own := Allowance(len(text))
 	left := s.allowed(&own)
 	m := matcherState{m: p.m, text: text}
 	given := 0 // end of the text yielded so far

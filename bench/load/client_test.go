@@ -332,8 +332,8 @@ func checkPrompt(t *testing.T, q *query, want *dialogue) {
 		return
 	}
 	if len(want.tokens) == 0 {
-		if q.text != want.text.String() {
-			t.Errorf("prompt %q, want %q", q.text, want.text.String())
+		if q.text != string(want.text) {
+			t.Errorf("prompt %q, want %q", q.text, string(want.text))
 		}
 		return
 	}

@@ -75,7 +75,8 @@ func (c *Config) Validate(d Dataset) error {
 func (c *Config) sessions(d Dataset) int {
 	switch {
 	case c.Requests > 0:
-		return (c.Requests-1)/d.Turns() + 1
+		fewest, _ := d.Requests()
+		return (c.Requests-1)/fewest + 1
 	case c.Duration > 0:
 		return 0
 	}

@@ -1,6 +1,7 @@
 package load
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -16,8 +17,8 @@ import (
 type Dataset interface {
 	// Sessions returns the number of sessions; 0 means no limit.
 	Sessions() int
-	// Turns returns the most turns of a session.
-	Turns() int
+	// Requests returns the fewest and the most requests of a session, with those of its sub-agents.
+	Requests() (fewest, most int)
 	// Session makes the i-th session; i is in [0, Sessions()), or any i from 0 if
 	// Sessions is 0.
 	Session(i int) Session
@@ -29,16 +30,49 @@ type Dataset interface {
 type Session struct {
 	// At is the beginning of the session, from the beginning of the run. Used with
 	// Config.Timed.
-	At     time.Duration
+	At time.Duration
+	// Name is sent with each request, unless Options.NoSessionNames is set: as the header
+	// x-session-id and as the field prompt_cache_key. "" sends nothing.
+	Name   string
 	System Segment // beginning of the prompt; the system role, if the endpoint has roles
 	Turns  []Turn
 }
 
+// requests returns the number of requests of the session from the turn first on, with those of its
+// sub-agents.
+func (s *Session) requests(first int) int {
+	n := 0
+	for i := range s.Turns[first:] {
+		n++
+		for j := range s.Turns[first+i].Agents {
+			n += s.Turns[first+i].Agents[j].requests(0)
+		}
+	}
+	return n
+}
+
+// continues reports whether a prompt has the answer to turn n: that of the next turn, or of a
+// sub-agent.
+func (s *Session) continues(n int) bool {
+	for _, a := range s.Turns[n].Agents {
+		if len(a.Turns) > 0 && !a.Turns[0].Whole {
+			return true
+		}
+	}
+	return n+1 < len(s.Turns) && !s.Turns[n+1].Whole
+}
+
 // Turn is a message of the user, which follows all earlier messages and answers.
 type Turn struct {
-	Think        time.Duration // pause between the answer before and this turn; 0 in the first turn
+	Think        time.Duration // pause between the answer before and this turn; 0 in the first turn of a data set's session
 	User         Segment
-	OutputTokens int // at least 1
+	Whole        bool            // User is the whole prompt: neither System nor earlier turns and answers come before it
+	Tools        json.RawMessage // field tools of this and the following requests; nil leaves it as it is
+	OutputTokens int             // at least 1
+	// Agents are sub-agents. They begin together after the answer to this turn, and continue the
+	// conversation up to there, each with its own turns; their System is not used. The next turn
+	// begins when all have ended.
+	Agents []Session
 }
 
 // Random has sessions of one request of random tokens. Requests share no prefix.
@@ -53,7 +87,8 @@ type Random struct {
 }
 
 func (d *Random) Sessions() int { return 0 }
-func (d *Random) Turns() int    { return 1 }
+
+func (d *Random) Requests() (fewest, most int) { return 1, 1 }
 
 func (d *Random) String() string {
 	return fmt.Sprintf("random: %d in, %d out, range ratio %g, of %v", d.InputTokens, d.OutputTokens, d.RangeRatio, d.Vocabulary)
@@ -103,7 +138,8 @@ func NewSharedPrefix(d SharedPrefix) (*SharedPrefix, error) {
 }
 
 func (d *SharedPrefix) Sessions() int { return len(d.order) }
-func (d *SharedPrefix) Turns() int    { return 1 }
+
+func (d *SharedPrefix) Requests() (fewest, most int) { return 1, 1 }
 
 func (d *SharedPrefix) String() string {
 	return fmt.Sprintf("shared-prefix: %d groups of %d, prefix %d, suffix %d, %d out, of %v", d.Groups, d.PromptsPerGroup, d.PrefixTokens, d.SuffixTokens, d.OutputTokens, d.Vocabulary)
@@ -131,7 +167,8 @@ type MultiTurn struct {
 }
 
 func (d *MultiTurn) Sessions() int { return 0 }
-func (d *MultiTurn) Turns() int    { return d.TurnCount }
+
+func (d *MultiTurn) Requests() (fewest, most int) { return d.TurnCount, d.TurnCount }
 
 func (d *MultiTurn) String() string {
 	return fmt.Sprintf("multi-turn: %d turns, system %d, %d in, %d out, range ratio %g, think %v, of %v",

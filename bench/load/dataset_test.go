@@ -179,8 +179,17 @@ const trace = `{"timestamp": 0, "input_length": 1100, "output_length": 50, "hash
 {"timestamp": 3000, "input_length": 600, "output_length": 7, "hash_ids": [5, 1]}
 `
 
+// mooncake reads a trace from a text.
+func mooncake(text string, cfg TraceConfig) (*mooncakeTrace, error) {
+	cfg, err := cfg.checked()
+	if err != nil {
+		return nil, err
+	}
+	return readTrace(strings.NewReader(text), cfg)
+}
+
 func TestTrace(t *testing.T) {
-	d, err := ReadTrace(strings.NewReader(trace), TraceConfig{Vocabulary: VocabularyOf(32000), Speedup: 2})
+	d, err := mooncake(trace, TraceConfig{Vocabulary: VocabularyOf(32000), Speedup: 2})
 	if err != nil || d.Sessions() != 3 {
 		t.Fatal(d, err)
 	}
@@ -192,7 +201,7 @@ func TestTrace(t *testing.T) {
 	if shared(ta, tb) != 1024 || shared(ta, tc) != 0 || !slices.Equal(tc[512:], ta[512:600]) {
 		t.Errorf("shared %d and %d", shared(ta, tb), shared(ta, tc))
 	}
-	small, err := ReadTrace(strings.NewReader(trace), TraceConfig{Vocabulary: VocabularyOf(250), Scale: 32})
+	small, err := mooncake(trace, TraceConfig{Vocabulary: VocabularyOf(250), Scale: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +209,7 @@ func TestTrace(t *testing.T) {
 	if len(ta) != 35 || len(tb) != 32 || shared(ta, tb) != 32 || small.Session(0).Turns[0].OutputTokens != 2 {
 		t.Errorf("scaled: %d and %d, shared %d", len(ta), len(tb), shared(ta, tb))
 	}
-	words, err := ReadTrace(strings.NewReader(trace), TraceConfig{})
+	words, err := mooncake(trace, TraceConfig{})
 	if err != nil || !strings.HasPrefix(words.Session(0).Turns[0].User.Text, words.Session(1).Turns[0].User.Text+" ") {
 		t.Errorf("words do not share: %v", err)
 	}
@@ -225,16 +234,16 @@ func TestBadTraces(t *testing.T) {
 		strings.Split(trace, "\n")[2] + "\n" + strings.Split(trace, "\n")[0]:            "line 2: timestamp 0 comes after 3000",
 		trace + `{"timestamp":1e300,"input_length":1,"output_length":1,"hash_ids":[1]}`: "line 5: timestamp",
 	} {
-		if _, err := ReadTrace(strings.NewReader(text), TraceConfig{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := mooncake(text, TraceConfig{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
 	}
 	for _, cfg := range []TraceConfig{{Speedup: -1}, {Scale: 3}, {Scale: 1024}, {Speedup: math.NaN()}} {
-		if _, err := ReadTrace(strings.NewReader(trace), cfg); err == nil {
+		if _, err := mooncake(trace, cfg); err == nil {
 			t.Errorf("%+v is taken", cfg)
 		}
 	}
-	if _, err := OpenTrace("no/such/file", TraceConfig{}); err == nil {
+	if _, err := OpenTrace("no/such/file", AnyFormat, TraceConfig{}); err == nil {
 		t.Error("a file that is not there")
 	}
 }

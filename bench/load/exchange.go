@@ -39,6 +39,7 @@ type sample struct {
 	prompt       int             // tokens
 	output       int             // tokens
 	cached       int             // prompt tokens; -1 if the server does not report them
+	ideal        int             // prompt tokens that a cache without a limit would have found; -1 if unknown
 	promptKnown  bool            // prompt is the server's count
 	counted      counting
 	finishReason string
@@ -49,7 +50,7 @@ type sample struct {
 
 // reset prepares for another request and keeps the buffers.
 func (s *sample) reset() {
-	*s = sample{gaps: s.gaps[:0], text: s.text[:0], tokens: s.tokens[:0], lag: -1, cached: -1, counted: byChunks}
+	*s = sample{gaps: s.gaps[:0], text: s.text[:0], tokens: s.tokens[:0], lag: -1, cached: -1, ideal: -1, counted: byChunks}
 }
 
 // chunks returns the number of chunks with output.
@@ -84,6 +85,14 @@ func newScratch() *scratch { return &scratch{events: NewEventReader(nil, nil)} }
 // Post sends body, a request for a stream, to the endpoint. The caller checks the status of the answer
 // and closes its body.
 func (c *Client) Post(ctx context.Context, body []byte) (*http.Response, error) {
+	return c.post(ctx, body, "")
+}
+
+// sessionHeader is the header with the name of a request's session.
+const sessionHeader = "X-Session-Id"
+
+// post is Post for a request of the session with this name, or of none if it is "".
+func (c *Client) post(ctx context.Context, body []byte, session string) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, c.base+c.cfg.Endpoint.path(), bytes.NewReader(body))
 	if err != nil {
 		return nil, err
@@ -91,6 +100,9 @@ func (c *Client) Post(ctx context.Context, body []byte) (*http.Response, error) 
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Accept", "text/event-stream")
 	c.authorise(req)
+	if session != "" {
+		req.Header.Set(sessionHeader, session)
+	}
 	// A server may close an idle connection just when the next request is sent on it. A nil
 	// Idempotency-Key is not sent, but allows net/http to repeat a POST on a new connection
 	// if the old one had answered before and was closed without answering this request.
@@ -98,13 +110,13 @@ func (c *Client) Post(ctx context.Context, body []byte) (*http.Response, error) 
 	return c.http.Do(req)
 }
 
-// exchange sends body, reads the answer to its end, and fills in sc.sample, including the error
-// if there is one. With keep it stores the output in sc.sample too.
-func (c *Client) exchange(ctx context.Context, sc *scratch, body []byte, keep bool) {
+// exchange sends body, a request of the named session, reads the answer to its end, and fills in
+// sc.sample, including the error if there is one. With keep it stores the output in sc.sample too.
+func (c *Client) exchange(ctx context.Context, sc *scratch, body []byte, session string, keep bool) {
 	s := &sc.sample
 	s.reset()
 	s.sent = time.Now()
-	if err := c.stream(ctx, sc, body, keep); err != nil {
+	if err := c.stream(ctx, sc, body, session, keep); err != nil {
 		s.err = err
 		if s.failure == None {
 			s.failure = ofError(ctx, err)
@@ -117,11 +129,11 @@ func (c *Client) exchange(ctx context.Context, sc *scratch, body []byte, keep bo
 
 // stream does the work of exchange. It sets sc.sample.failure for all errors except those of the
 // connection, which exchange classifies.
-func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, keep bool) error {
+func (c *Client) stream(ctx context.Context, sc *scratch, body []byte, session string, keep bool) error {
 	s := &sc.sample
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	resp, err := c.Post(ctx, body)
+	resp, err := c.post(ctx, body, session)
 	if err != nil {
 		return err
 	}

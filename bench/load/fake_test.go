@@ -30,12 +30,13 @@ type fake struct {
 
 // query is a received request.
 type query struct {
-	at     time.Time
-	path   string
-	key    string
-	tokens []uint32 // of the prompt
-	text   string   // of the prompt
-	body   map[string]any
+	at      time.Time
+	path    string
+	key     string
+	session string   // header
+	tokens  []uint32 // of the prompt
+	text    string   // of the prompt
+	body    map[string]any
 }
 
 // writer writes one answer.
@@ -68,7 +69,7 @@ func (f *fake) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, `{"object":"list","data":[{"id":%q}]}`, f.model)
 		return
 	}
-	q := query{at: time.Now(), path: r.URL.Path, key: r.Header.Get("Authorization")}
+	q := query{at: time.Now(), path: r.URL.Path, key: r.Header.Get("Authorization"), session: r.Header.Get("x-session-id")}
 	text, err := io.ReadAll(r.Body)
 	if err != nil || json.Unmarshal(text, &q.body) != nil {
 		http.Error(w, "bad JSON: "+string(text), 400)

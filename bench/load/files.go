@@ -13,7 +13,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -55,7 +54,7 @@ func readPrompts(r io.Reader, asJSON bool, outputTokens int) (*Prompts, error) {
 		return nil, fmt.Errorf("OutputTokens is %d, want 1 to %d", outputTokens, MaxLength)
 	}
 	p := &Prompts{}
-	err := eachLine(r, func(line []byte) error {
+	err := eachLine(r, maxLine, func(line []byte) error {
 		t := Turn{OutputTokens: outputTokens}
 		if asJSON {
 			var e struct {
@@ -84,8 +83,10 @@ func readPrompts(r io.Reader, asJSON bool, outputTokens int) (*Prompts, error) {
 	return p, err
 }
 
-func (p *Prompts) Sessions() int  { return len(p.turns) }
-func (p *Prompts) Turns() int     { return 1 }
+func (p *Prompts) Sessions() int { return len(p.turns) }
+
+func (p *Prompts) Requests() (fewest, most int) { return 1, 1 }
+
 func (p *Prompts) String() string { return fmt.Sprintf("prompts: %d of %s", len(p.turns), p.name) }
 
 func (p *Prompts) Session(i int) Session { return Session{Turns: p.turns[i : i+1]} }
@@ -103,18 +104,24 @@ const (
 type TraceConfig struct {
 	Vocabulary
 	Speedup float64 `default:"1"` // divides all times. Default 1
-	// Scale divides all lengths, for small models: a block has TraceBlock/Scale tokens.
-	// A power of two, at most TraceBlock. Default 1.
+	// Scale divides all lengths, for small models: a block of n tokens has n/Scale. A power of two,
+	// at most the length of a block. Default 1.
 	Scale int `default:"1" min:"1" max:"512" pow2:""`
 	Seed  uint64
+
+	// The following fields are for sessions: agentTrace and conversations.
+
+	MaxThink     time.Duration `min:"0s"`                          // longest pause, after Speedup. 0: no limit
+	InputTokens  int           `min:"0" max:"1<<24"`               // agentTrace leaves out longer prompts, before Scale. 0: no limit
+	OutputTokens int           `default:"128" min:"1" max:"1<<24"` // of an answer without a length
 }
 
-// Trace is a data set of a recorded trace of the Mooncake project (JSON lines of
+// mooncakeTrace is a data set of a recorded trace of the Mooncake project (JSON lines of
 // timestamp in ms, input_length, output_length, hash_ids; its paper is arXiv
 // 2407.00079). The served tokens are not in the file, so each hash id is expanded to its
 // own block of random tokens: requests that shared a prefix still share one. Session
 // makes the tokens; memory holds the ids only.
-type Trace struct {
+type mooncakeTrace struct {
 	cfg     TraceConfig
 	entries []traceEntry
 }
@@ -126,24 +133,12 @@ type traceEntry struct {
 	HashIDs      []uint32 `json:"hash_ids"`
 }
 
-// OpenTrace reads a trace from a file. Errors are those of the file and of [ReadTrace].
-func OpenTrace(path string, cfg TraceConfig) (*Trace, error) {
-	return openFile(path, "a trace", func(r io.Reader) (*Trace, error) { return ReadTrace(r, cfg) })
-}
-
-// ReadTrace reads a trace. An error names the line and the fault. A request recorded
+// readTrace reads a trace. An error names the line and the fault. A request recorded
 // with no output tokens is sent for one token, the least that servers accept.
-func ReadTrace(r io.Reader, cfg TraceConfig) (*Trace, error) {
-	cfg = bounds.Fill(cfg)
-	if !(cfg.Speedup > 0) {
-		return nil, fmt.Errorf("load: Speedup is %v, want more than 0", cfg.Speedup)
-	}
-	if err := bounds.Check("load", cfg); err != nil {
-		return nil, err
-	}
-	t := &Trace{cfg: cfg}
+func readTrace(r io.Reader, cfg TraceConfig) (*mooncakeTrace, error) {
+	t := &mooncakeTrace{cfg: cfg}
 	last := 0.0
-	err := eachLine(r, func(line []byte) error {
+	err := eachLine(r, maxLine, func(line []byte) error {
 		var e traceEntry
 		if err := json.Unmarshal(line, &e); err != nil {
 			return fmt.Errorf("want a JSON object with timestamp, input_length, output_length and hash_ids: %w", err)
@@ -178,14 +173,18 @@ func (e *traceEntry) validate() error {
 	return nil
 }
 
-func (t *Trace) Sessions() int { return len(t.entries) }
-func (t *Trace) Turns() int    { return 1 }
+func (t *mooncakeTrace) Sessions() int { return len(t.entries) }
 
-func (t *Trace) String() string {
+func (t *mooncakeTrace) Requests() (fewest, most int) { return 1, 1 }
+
+// Total returns the number of requests.
+func (t *mooncakeTrace) Total() int { return len(t.entries) }
+
+func (t *mooncakeTrace) String() string {
 	return fmt.Sprintf("trace: %d requests, speedup %g, scale 1/%d, of %v", len(t.entries), t.cfg.Speedup, t.cfg.Scale, t.cfg.Vocabulary)
 }
 
-func (t *Trace) Session(i int) Session {
+func (t *mooncakeTrace) Session(i int) Session {
 	e := &t.entries[i]
 	block, left := TraceBlock/t.cfg.Scale, kv.CeilPages(*e.InputLength, t.cfg.Scale)
 	var s Segment
@@ -200,11 +199,11 @@ func (t *Trace) Session(i int) Session {
 	}
 }
 
-// eachLine calls f with each line of r that is not blank. It stops at an error of f. Errors name
-// the line. If r has no such line, that is an error too.
-func eachLine(r io.Reader, f func([]byte) error) error {
+// eachLine calls f with each line of r that is not blank; lines have at most this many bytes. It
+// stops at an error of f. Errors name the line. If r has no such line, that is an error too.
+func eachLine(r io.Reader, most int, f func([]byte) error) error {
 	lines := bufio.NewScanner(r)
-	lines.Buffer(nil, maxLine)
+	lines.Buffer(nil, most)
 	n, filled := 0, false
 	for lines.Scan() {
 		n++
@@ -219,7 +218,7 @@ func eachLine(r io.Reader, f func([]byte) error) error {
 	}
 	switch err := lines.Err(); {
 	case errors.Is(err, bufio.ErrTooLong):
-		return fmt.Errorf("line %d is longer than %d bytes", n+1, maxLine)
+		return fmt.Errorf("line %d is longer than %d bytes", n+1, most)
 	case err != nil:
 		return fmt.Errorf("after line %d: %w", n, err)
 	case !filled:

@@ -71,11 +71,12 @@ func (m *meter) percentile(p float64) time.Duration {
 type record struct {
 	ttft, tpot, itl, e2el, lag meter
 
-	completed, silent, good int               // silent: completed without output
-	failed                  [failures]int     // by kind
-	first                   [failures]error   // first error of each kind
-	input, output           int               // tokens
-	cached, cacheable       int               // cached prompt tokens, and all prompt tokens of the requests that report them
+	completed, silent, good int             // silent: completed without output
+	failed                  [failures]int   // by kind
+	first                   [failures]error // first error of each kind
+	input, output           int             // tokens
+	cached, cacheable       int             // cached prompt tokens, and all prompt tokens of the requests that report them
+	reached                 reached
 	counted                 [byChunks + 1]int // requests by counting
 	guessed                 int               // requests whose prompt tokens the server did not count
 	seconds                 []float64         // output tokens that arrived in each second of the run
@@ -105,6 +106,7 @@ func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 		r.cached += s.cached
 		r.cacheable += s.prompt
 	}
+	r.reached.add(s)
 	if slo != nil && slo.kept(s) {
 		r.good++
 	}

@@ -20,7 +20,7 @@ type Result struct {
 	Completed   int // requests
 	Failed      int // requests; by kind in Failures
 	Unfinished  int // requests cancelled with the run
-	Skipped     int // turns not played because an earlier turn of the session failed
+	Skipped     int // requests not sent because an earlier one of the session failed
 	Failures    []FailureCount
 	Good        int // completed requests that met Config.Objectives
 	InputTokens int // prompt tokens of completed requests
@@ -30,6 +30,15 @@ type Result struct {
 	// CacheableTokens, the prompt tokens of all requests for which it reports this. Both
 	// are 0 if it never does.
 	CachedTokens, CacheableTokens int
+	// IdealTokens counts the prompt tokens that a cache without a limit would have found, out of
+	// IdealOf prompt tokens: those that came at the same place after the same beginning in an
+	// earlier prompt of the run, or in an answer before it. By the server's count of tokens: exact
+	// for prompts of token ids; for text, in proportion to its length.
+	IdealTokens, IdealOf int
+	// RecomputedTokens counts the prompt tokens that the server computed although the ideal cache
+	// had them. NewTokens are those that it had to compute. Both are of the requests for which the
+	// server reports its cached tokens.
+	RecomputedTokens, NewTokens int
 
 	PeakConcurrency int     // most concurrent requests
 	PeakOutput      float64 // most output tokens in one second of the run
@@ -56,6 +65,7 @@ func (r *runner) result() *Result {
 		Config: r.cfg, Begin: r.begin, Duration: r.ended,
 		Completed: all.completed, Unfinished: all.failed[Unfinished], Skipped: int(r.skipped.Load()), Good: all.good,
 		InputTokens: all.input, OutputTokens: all.output, CachedTokens: all.cached, CacheableTokens: all.cacheable,
+		IdealTokens: all.reached.ideal, IdealOf: all.reached.of, RecomputedTokens: all.reached.recomputed, NewTokens: all.reached.new,
 		PeakConcurrency: r.peak,
 		TTFT:            all.ttft.distribution(p), TPOT: all.tpot.distribution(p), ITL: all.itl.distribution(p), E2EL: all.e2el.distribution(p), Lag: all.lag.distribution(p),
 	}
@@ -71,13 +81,15 @@ func (r *runner) result() *Result {
 	out.note(all.counted[byTokenIDs], "requests without usage: their output is counted by token ids in the chunks")
 	out.note(all.counted[byChunks], "requests without usage: their output is counted by chunks, which may hold several tokens")
 	out.note(all.guessed, "requests without usage: their input is counted by what was sent, words for tokens")
+	out.note(all.reached.unknown, "requests are not in the ideal: it remembers 1 GiB of prompts")
 	out.note(all.silent, "requests got no output: they are in no TTFT")
-	if a, n := r.cfg.Arrivals, r.dataset.Turns(); a != nil && n > 1 && !math.IsInf(a.Rate, 1) {
+	_, most := r.dataset.Requests()
+	if a, n := r.cfg.Arrivals, most; a != nil && n > 1 && !math.IsInf(a.Rate, 1) {
 		out.Notes = append(out.Notes, fmt.Sprintf("the rate configured is of sessions, with up to %d requests each", n))
 	}
 	if n := r.dataset.Sessions(); n > 0 && !r.cfg.Timed {
 		began := out.Completed + out.Failed + out.Unfinished
-		if began > n*r.dataset.Turns() {
+		if began > n*most {
 			out.Notes = append(out.Notes, fmt.Sprintf("the data set has %d sessions: they came again, and may have been cached", n))
 		}
 	}
@@ -106,6 +118,12 @@ func (r *Result) TotalTokenThroughput() float64 { return r.perSecond(r.InputToke
 // Goodput returns the requests per second that met the objectives.
 func (r *Result) Goodput() float64 { return r.perSecond(r.Good) }
 
+// computedOverIdeal returns the prompt tokens that the server computed, divided by those that it had
+// to compute; 1 is the best. NewTokens must not be 0.
+func (r *Result) computedOverIdeal() float64 {
+	return float64(r.NewTokens+r.RecomputedTokens) / float64(r.NewTokens)
+}
+
 // figure is a distribution with its short name.
 type figure struct {
 	name string
@@ -123,11 +141,11 @@ func (r *Result) figures() []figure {
 // output_throughput, total_token_throughput, max_output_tokens_per_s,
 // max_concurrent_requests, and for each of ttft, tpot, itl and e2el mean_ttft_ms,
 // median_ttft_ms, std_ttft_ms, p99_ttft_ms and so on. Further keys are url, dataset,
-// concurrency, unfinished, skipped, failures, cached_tokens, cached_share, goodput (the
-// objectives), min_ttft_ms, max_ttft_ms and so on, the same keys with send_delay in place
+// concurrency, unfinished, skipped, failures, cached_tokens, cached_share, ideal_cached_tokens,
+// ideal_cached_share, recomputed_tokens, computed_over_ideal, goodput (the objectives), min_ttft_ms, max_ttft_ms and so on, the same keys with send_delay in place
 // of ttft for Lag, and notes. A value that was not configured or is not known is null.
 func (r *Result) MarshalJSON() ([]byte, error) {
-	var rate, burstiness, concurrency, most, cached, share, slo, goodput any
+	var rate, burstiness, concurrency, most, cached, share, ideal, idealShare, recomputed, over, slo, goodput any
 	if a := r.Config.Arrivals; a != nil {
 		rate, burstiness = number(a.Rate), number(a.Burstiness)
 	}
@@ -139,6 +157,12 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	}
 	if r.CacheableTokens > 0 {
 		cached, share = r.CachedTokens, float64(r.CachedTokens)/float64(r.CacheableTokens)
+	}
+	if r.IdealOf > 0 {
+		ideal, idealShare = r.IdealTokens, float64(r.IdealTokens)/float64(r.IdealOf)
+	}
+	if r.NewTokens > 0 {
+		recomputed, over = r.RecomputedTokens, r.computedOverIdeal()
 	}
 	if o := r.Config.Objectives; o != nil {
 		slo, goodput = o.String(), r.Goodput()
@@ -164,6 +188,10 @@ func (r *Result) MarshalJSON() ([]byte, error) {
 	o.add("total_output_tokens", r.OutputTokens)
 	o.add("cached_tokens", cached)
 	o.add("cached_share", share)
+	o.add("ideal_cached_tokens", ideal)
+	o.add("ideal_cached_share", idealShare)
+	o.add("recomputed_tokens", recomputed)
+	o.add("computed_over_ideal", over)
 	o.add("request_throughput", r.RequestThroughput())
 	o.add("goodput", slo)
 	o.add("request_goodput", goodput)

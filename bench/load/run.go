@@ -22,7 +22,10 @@ func Run(ctx context.Context, c *Client, d Dataset, cfg Config, progress func())
 		return nil, err
 	}
 	r := &runner{client: c, dataset: d, cfg: cfg, progress: progress, options: c.cfg.Options, record: newRecord()}
-	r.options.tokenIDs = d.Turns() > 1 && c.cfg.Endpoint == Completions
+	r.ideal = ideal{endpoint: c.cfg.Endpoint, seen: seen{limit: maxSeen}}
+	_, most := d.Requests()
+	_, recorded := d.(*agentTrace) // its prompts are known beforehand
+	r.options.tokenIDs = most > 1 && !recorded && c.cfg.Endpoint == Completions
 	if cfg.MaxConcurrency > 0 {
 		r.slots = make(chan struct{}, cfg.MaxConcurrency)
 	}
@@ -56,12 +59,14 @@ type runner struct {
 	left    atomic.Int64  // requests that may still begin; below 0 if more were tried
 	over    chan struct{} // closed when left reaches 0
 	next    atomic.Int64  // closed loop: the next session
-	skipped atomic.Int64  // turns after a failed one
+	skipped atomic.Int64  // requests of a session after a failed one
 
 	mu        sync.Mutex
 	out, peak int           // requests in flight, now and at most
 	ended     time.Duration // end of the latest request, from begin
 	record    *record
+
+	ideal ideal
 }
 
 // warmUp sends the first turns of cfg.Warmup sessions, one after another. A failure is
@@ -140,17 +145,23 @@ func (r *runner) open(ctx context.Context) bool {
 // play plays a session to its end, or until a request fails or the run is over. due is
 // the scheduled beginning, from the beginning of the run; -1 in a closed loop.
 func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
+	d := &dialogue{session: r.name(s)}
+	d.add("system", &s.System)
+	r.converse(ctx, s, d, due)
+}
+
+// converse plays the turns of a session after the dialogue d; see play.
+func (r *runner) converse(ctx context.Context, s *Session, d *dialogue, due time.Duration) {
 	sc := r.client.scratch.Get().(*scratch)
 	defer r.client.scratch.Put(sc)
-	d := &dialogue{}
-	d.add("system", &s.System)
 	for n := range s.Turns {
 		t := &s.Turns[n]
-		if n > 0 && !r.think(ctx, t.Think) || !r.enter(ctx) {
+		if !r.think(ctx, t.Think) || !r.enter(ctx) {
 			return
 		}
-		d.add("user", &t.User)
-		more := n+1 < len(s.Turns)
+		d.take(t)
+		more := s.continues(n)
+		known, ok := r.ideal.meet(d)
 		r.exchange(ctx, sc, d, t.OutputTokens, more)
 		r.leave()
 		got := &sc.sample
@@ -160,15 +171,40 @@ func (r *runner) play(ctx context.Context, s *Session, due time.Duration) {
 		if !got.promptKnown {
 			got.prompt = d.length
 		}
+		if ok {
+			got.ideal = known.tokens(got.prompt)
+		}
 		r.add(got)
 		if got.failure != None {
-			r.skipped.Add(int64(len(s.Turns) - n - 1))
+			r.skipped.Add(int64(s.requests(n) - 1))
 			return
 		}
 		if more {
+			r.ideal.answered(d, got)
 			d.add("assistant", answer(d, got))
+		} else {
+			r.ideal.sent(d, got)
 		}
+		r.agents(ctx, t.Agents, d)
 	}
+}
+
+// agents plays sub-agents that continue the dialogue d, together, and waits for them.
+func (r *runner) agents(ctx context.Context, agents []Session, d *dialogue) {
+	var playing sync.WaitGroup
+	defer playing.Wait()
+	for i := range agents {
+		branch := d.fork(r.name(&agents[i]))
+		playing.Go(func() { r.converse(ctx, &agents[i], branch, -1) })
+	}
+}
+
+// name returns the name of s that is sent, "" for none.
+func (r *runner) name(s *Session) string {
+	if r.options.NoSessionNames {
+		return ""
+	}
+	return s.Name
 }
 
 // answer returns the server's answer, which got has recorded, as the next segment of the dialogue
@@ -236,7 +272,7 @@ func (r *runner) think(ctx context.Context, d time.Duration) (ok bool) {
 func (r *runner) exchange(ctx context.Context, sc *scratch, d *dialogue, most int, keep bool) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.cfg.Timeout, errTimeout)
 	defer cancel()
-	r.client.exchange(ctx, sc, r.options.body(r.client.cfg.Endpoint, r.client.cfg.Model, d, most), keep)
+	r.client.exchange(ctx, sc, r.options.body(r.client.cfg.Endpoint, r.client.cfg.Model, d, most), d.session, keep)
 }
 
 // add records a finished request.

@@ -35,6 +35,13 @@ func (r *Result) WriteTable(w io.Writer) error {
 		t.count("Cached input tokens:", r.CachedTokens)
 		t.real("Cached share of input (%):", 100*float64(r.CachedTokens)/float64(r.CacheableTokens))
 	}
+	if r.IdealOf > 0 {
+		t.real("Ideal cached share of input (%):", 100*float64(r.IdealTokens)/float64(r.IdealOf))
+	}
+	if r.NewTokens > 0 {
+		t.count("Recomputed input tokens:", r.RecomputedTokens)
+		t.real("Computed over the ideal's (ratio):", r.computedOverIdeal())
+	}
 	t.count("Total generated tokens:", r.OutputTokens)
 	t.real("Request throughput (req/s):", r.RequestThroughput())
 	if r.Config.Objectives != nil {

@@ -91,7 +91,7 @@ func (c *Client) Probe(ctx context.Context, dialogues bool) (Vocabulary, error) 
 		d.add("user", &Segment{Tokens: []kv.Token{v.Low + kv.Token(rng.IntN(int(v.High-v.Low))), v.High - 1}})
 		options := c.cfg.Options
 		options.tokenIDs = dialogues
-		c.exchange(ctx, sc, options.body(c.cfg.Endpoint, c.cfg.Model, d, 1), true)
+		c.exchange(ctx, sc, options.body(c.cfg.Endpoint, c.cfg.Model, d, 1), "", true)
 		switch s := &sc.sample; {
 		case s.failure == None && dialogues && len(s.tokens) == 0:
 			return Vocabulary{}, c.probeWords(ctx)
@@ -119,7 +119,7 @@ func blamesPrompt(s *sample) bool {
 func (c *Client) probeWords(ctx context.Context) error {
 	sc, d := newScratch(), &dialogue{}
 	d.add("user", &Segment{Text: "light"})
-	c.exchange(ctx, sc, c.cfg.body(c.cfg.Endpoint, c.cfg.Model, d, 1), false)
+	c.exchange(ctx, sc, c.cfg.body(c.cfg.Endpoint, c.cfg.Model, d, 1), "", false)
 	switch s := &sc.sample; s.failure {
 	case None:
 		return nil

@@ -23,31 +23,34 @@ type benchServeCmd struct {
 	Model    string        `help:"Name of the model. Default: the first of /v1/models."`
 	APIKey   string        `name:"api-key" env:"COPPICE_API_KEY" placeholder:"KEY" help:"API key, sent as a bearer token."`
 
-	Dataset         string        `group:"Data set:" enum:"random,shared-prefix,multi-turn,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, trace or file."`
-	File            string        `group:"Data set:" placeholder:"PATH" help:"For trace: a Mooncake trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
-	InputTokens     int           `group:"Data set:" placeholder:"N" min:"1" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn."`
-	OutputTokens    int           `group:"Data set:" placeholder:"N" min:"1" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn."`
-	RangeRatio      float64       `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
-	Groups          int           `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
-	PromptsPerGroup int           `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
-	PrefixTokens    int           `group:"Data set:" default:"2048" help:"For shared-prefix: tokens that a group shares."`
-	SuffixTokens    int           `group:"Data set:" default:"128" help:"For shared-prefix: tokens of each request after the prefix."`
-	Ordered         bool          `group:"Data set:" help:"For shared-prefix: send group after group. Default: shuffled."`
-	Turns           int           `group:"Data set:" default:"4" help:"For multi-turn: requests per conversation. Each contains the server's earlier answers."`
-	SystemTokens    int           `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
-	Think           time.Duration `group:"Data set:" default:"0s" help:"For multi-turn: mean pause between an answer and the next turn."`
-	Speedup         float64       `group:"Data set:" default:"1" above:"0" max:"inf" help:"For trace: play it faster by this factor."`
-	Scale           int           `group:"Data set:" default:"1" min:"1" help:"For trace: divide lengths by this power of two, for small models."`
-	PromptForm      string        `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
-	Vocab           int           `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
+	Dataset         string           `group:"Data set:" enum:"random,shared-prefix,multi-turn,agents,trace,file" default:"multi-turn" help:"Prompts: random, shared-prefix, multi-turn, agents, trace or file."`
+	File            string           `group:"Data set:" placeholder:"PATH" help:"For trace: a recorded trace (JSON lines). For file: one prompt per line, as text, or in a .jsonl file as {\"prompt\":\"...\",\"output_tokens\":100}."`
+	TraceFormat     load.TraceFormat `group:"Data set:" default:"auto" help:"For trace: mooncake (requests with times), agentx (sessions of agents, as blocks), messages (requests with their messages), or auto, by the first line."`
+	InputTokens     int              `group:"Data set:" placeholder:"N" min:"1" help:"Prompt length. Default: 1024 for random, 128 per turn for multi-turn. For agents: longest prompt before --scale, by default 140000. For a trace of agentx: longest prompt before --scale; longer ones are left out."`
+	OutputTokens    int              `group:"Data set:" placeholder:"N" min:"1" help:"Output length of each request; a trace has its own. Default: 128, and 64 for multi-turn. For agents: median before --scale, by default 150."`
+	RangeRatio      float64          `group:"Data set:" default:"0" help:"For random and multi-turn: spread lengths evenly by this share up and down, from 0 to below 1."`
+	Groups          int              `group:"Data set:" default:"64" help:"For shared-prefix: number of groups; each has its own prefix."`
+	PromptsPerGroup int              `group:"Data set:" default:"16" help:"For shared-prefix: prompts in each group."`
+	PrefixTokens    int              `group:"Data set:" default:"2048" help:"For shared-prefix: tokens that a group shares."`
+	SuffixTokens    int              `group:"Data set:" default:"128" help:"For shared-prefix: tokens of each request after the prefix."`
+	Ordered         bool             `group:"Data set:" help:"For shared-prefix: send group after group. Default: shuffled."`
+	Turns           int              `group:"Data set:" placeholder:"N" min:"1" help:"For multi-turn: requests per conversation, by default 4. For agents: median per session, by default 40. Each contains the server's earlier answers."`
+	SystemTokens    int              `group:"Data set:" default:"512" help:"For multi-turn: length of the beginning that all conversations share."`
+	Think           *time.Duration   `group:"Data set:" placeholder:"D" help:"For multi-turn and agents: mean pause between an answer and the next turn. Default: 0s for multi-turn, 1s for agents."`
+	MaxThink        time.Duration    `group:"Data set:" default:"60s" min:"0s" help:"For traces of agentx and messages: longest pause within a session, after --speedup. 0s: as recorded."`
+	Speedup         float64          `group:"Data set:" default:"1" above:"0" max:"inf" help:"For trace: play it faster by this factor."`
+	Scale           int              `group:"Data set:" placeholder:"N" min:"1" help:"For agents and trace: divide lengths by this number, for small models; for trace a power of two. Default: 128 for agents, so that prompts fit into a context of 2,048 tokens, and 1 for trace."`
+	SessionNames    bool             `group:"Data set:" negatable:"" default:"true" help:"For agents, and for traces of agentx and messages: name the session of each request, by the header x-session-id and the field prompt_cache_key. Use --no-session-names for servers that refuse the field."`
+	PromptForm      string           `group:"Data set:" enum:"auto,ids,words" default:"auto" help:"Form of generated prompts: ids (token ids), words, or auto (ids if the server accepts them)."`
+	Vocab           int              `group:"Data set:" placeholder:"N" min:"4" max:"2147483647" help:"Size of the vocabulary: token ids are below it. Default: found by trial, at most 32000."`
 
-	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions. Default: 8 without --rate and without a trace."`
+	Concurrency    int           `group:"Load:" placeholder:"N" help:"Closed loop: parallel sessions, without their sub-agents. Default: 8 without --rate and without a trace of mooncake."`
 	Rate           string        `group:"Load:" placeholder:"R" help:"Open loop: sessions per second, or inf for all at once."`
 	Burstiness     float64       `group:"Load:" default:"1" above:"0" max:"inf" help:"With --rate: shape of the gamma distribution of gaps. 1 is a Poisson process; below 1 there are bursts."`
 	Ramp           load.Ramp     `group:"Load:" default:"none" help:"With --rate: growth from --ramp-from to --rate: none, linear or exponential."`
 	RampFrom       float64       `group:"Load:" placeholder:"R" help:"Sessions per second at the start of a ramp."`
 	MaxConcurrency int           `group:"Load:" placeholder:"N" help:"Open loop: most requests in flight. Default: no limit."`
-	Requests       int           `group:"Load:" placeholder:"N" help:"Number of requests. Default: the whole data set, or 100 if it has no end."`
+	Requests       int           `group:"Load:" placeholder:"N" help:"Number of requests. Default: the whole data set, or 100 if it has no end, and 400 for agents."`
 	Duration       time.Duration `group:"Load:" placeholder:"D" help:"Start no request after this time."`
 	Warmup         int           `group:"Load:" default:"1" help:"Requests before the run, with other prompts; they are not counted."`
 	Seed           uint64        `group:"Load:" default:"0" help:"Seed of prompts and arrivals."`
@@ -76,11 +79,20 @@ func (c *benchServeCmd) Run(ctx context.Context) error {
 // lengths fills in the default lengths, which depend on the data set. With those of
 // multi-turn, four turns with their answers fit into a context of 2,048 tokens.
 func (c *benchServeCmd) lengths() {
-	input, output := 1024, 128
-	if c.Dataset == "multi-turn" {
+	input, output, turns, scale, think := 1024, 128, 4, 1, time.Duration(0)
+	switch c.Dataset {
+	case "trace":
+		input = 0 // no limit
+	case "multi-turn":
 		input, output = 128, 64
+	case "agents":
+		input, output, turns, scale, think = 140_000, 150, 40, 128, time.Second
 	}
 	c.InputTokens, c.OutputTokens = cmp.Or(c.InputTokens, input), cmp.Or(c.OutputTokens, output)
+	c.Turns, c.Scale = cmp.Or(c.Turns, turns), cmp.Or(c.Scale, scale)
+	if c.Think == nil {
+		c.Think = &think
+	}
 }
 
 // run dials the server, finds the vocabulary, makes the data set, plays it and prints the
@@ -110,11 +122,17 @@ func (c *benchServeCmd) run(ctx context.Context) error {
 	}
 	if cfg.Requests == 0 && cfg.Duration == 0 && data.Sessions() == 0 {
 		cfg.Requests = 100
+		if c.Dataset == "agents" {
+			cfg.Requests = 400
+		}
 	}
 	cfg.WarmupSet = &load.Random{Vocabulary: v, InputTokens: 32, OutputTokens: 8, Seed: c.Seed + 1}
 	total := cfg.Requests
 	if total == 0 && cfg.Duration == 0 {
-		total = data.Sessions() * data.Turns()
+		_, most := data.Requests()
+		if total = data.Sessions() * most; c.Dataset == "trace" {
+			total = data.(load.Recording).Total()
+		}
 	}
 	if total == 0 {
 		total = -1 // unknown: shows a count instead of a bar
@@ -139,6 +157,16 @@ func (c *benchServeCmd) config() (load.Config, error) {
 		return cfg, fmt.Errorf("--dataset %s needs a --file", c.Dataset)
 	case !file && c.File != "":
 		return cfg, fmt.Errorf("--file is for --dataset trace or file; --dataset %s makes its prompts", c.Dataset)
+	case c.Dataset == "trace" && c.TraceFormat == load.AnyFormat:
+		format, err := load.FormatOf(c.File)
+		if err != nil {
+			return cfg, err
+		}
+		c.TraceFormat = format
+	}
+	switch {
+	case c.Dataset == "trace" && c.TraceFormat == load.Messages && c.Endpoint != load.Chat:
+		return cfg, errors.New("a trace of messages needs --endpoint chat")
 	case c.Rate != "" && c.Concurrency != 0:
 		return cfg, errors.New("--rate (open loop) and --concurrency (closed loop) exclude each other: give one, or --rate with --max-concurrency")
 	case c.Rate == "" && c.Ramp != load.NoRamp:
@@ -152,7 +180,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 			return cfg, errors.New("--rate inf needs --requests, the number of requests to send at once")
 		}
 		cfg.Arrivals = &load.Arrivals{Rate: rate, Burstiness: c.Burstiness, Ramp: c.Ramp, From: c.RampFrom, Seed: c.Seed}
-	case c.Dataset == "trace" && c.Concurrency == 0:
+	case c.Dataset == "trace" && c.TraceFormat.Timed() && c.Concurrency == 0:
 		cfg.Timed = true
 	case c.Concurrency == 0:
 		cfg.Concurrency = 8
@@ -168,7 +196,7 @@ func (c *benchServeCmd) config() (load.Config, error) {
 
 // options returns the options of each request from the flags.
 func (c *benchServeCmd) options() (load.Options, error) {
-	o := load.Options{IgnoreEOS: c.IgnoreEOS, NoUsage: !c.Usage}
+	o := load.Options{IgnoreEOS: c.IgnoreEOS, NoUsage: !c.Usage, NoSessionNames: !c.SessionNames}
 	if c.Temperature >= 0 {
 		o.Temperature = &c.Temperature
 	}
@@ -191,9 +219,9 @@ func (c *benchServeCmd) vocabulary(ctx context.Context, client *load.Client) (lo
 	case c.Vocab != 0:
 		return load.VocabularyOf(c.Vocab), nil
 	}
-	v, err := client.Probe(ctx, c.Dataset == "multi-turn")
+	v, err := client.Probe(ctx, c.Dataset == "multi-turn" || c.Dataset == "agents")
 	if err == nil && c.PromptForm == "ids" && v.High == 0 {
-		return v, errors.New("--prompt-form ids: the server does not accept token ids, or does not return those of its answers, which multi-turn needs: omit --prompt-form")
+		return v, errors.New("--prompt-form ids: the server does not accept token ids, or does not return those of its answers, which conversations need: omit --prompt-form")
 	}
 	return v, err
 }
@@ -209,11 +237,18 @@ func (c *benchServeCmd) data(v load.Vocabulary) (load.Dataset, error) {
 	case "multi-turn":
 		d := &load.MultiTurn{
 			Vocabulary: v, TurnCount: c.Turns, SystemTokens: c.SystemTokens, InputTokens: c.InputTokens,
-			OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Think: c.Think, Seed: c.Seed,
+			OutputTokens: c.OutputTokens, RangeRatio: c.RangeRatio, Think: *c.Think, Seed: c.Seed,
+		}
+		return d, d.Validate()
+	case "agents":
+		d := &load.Agents{
+			Vocabulary: v, TurnCount: c.Turns, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens, Scale: c.Scale, Think: *c.Think, Seed: c.Seed,
 		}
 		return d, d.Validate()
 	case "trace":
-		return load.OpenTrace(c.File, load.TraceConfig{Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed})
+		return load.OpenTrace(c.File, c.TraceFormat, load.TraceConfig{
+			Vocabulary: v, Speedup: c.Speedup, Scale: c.Scale, Seed: c.Seed, MaxThink: c.MaxThink, InputTokens: c.InputTokens, OutputTokens: c.OutputTokens,
+		})
 	case "file":
 		return load.OpenPrompts(c.File, c.OutputTokens)
 	}

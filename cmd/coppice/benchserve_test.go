@@ -92,6 +92,8 @@ func TestBenchServe(t *testing.T) {
 		"shared prefix": {[]string{"--dataset", "shared-prefix", "--groups", "2", "--prompts-per-group", "5", "--prefix-tokens", "30", "--suffix-tokens", "4"}, 10, 12, 340},
 		"multi turn":    {[]string{"--dataset", "multi-turn", "--turns", "3", "--system-tokens", "0", "--input-tokens", "10", "--requests", "6", "--concurrency", "1"}, 6, 8, 2 * (10 + 23 + 36)},
 		"trace":         {[]string{"--dataset", "trace", "--file", trace, "--scale", "16"}, 2, 4, 38 + 32},
+		"agent trace":   {[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/agentx.jsonl", "--input-tokens", "1000", "--scale", "8", "--speedup", "inf"}, 7, 9, 25 + 38 + 16 + 24 + 17 + 50 + 16},
+		"messages":      {[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/messages.jsonl", "--endpoint", "chat", "--warmup", "0", "--max-think", "1ms"}, 5, 5, 0},
 		"file":          {[]string{"--dataset", "file", "--file", prompts, "--endpoint", "chat", "--warmup", "0"}, 3, 3, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -143,6 +145,38 @@ func TestBenchServeTable(t *testing.T) {
 	}
 }
 
+// TestBenchServeAgents checks that the requests of agents name their session, and that the table has
+// the ideal hit rate.
+func TestBenchServeAgents(t *testing.T) {
+	for _, flags := range [][]string{nil, {"--no-session-names", "--scale", "256", "--turns", "3", "--input-tokens", "30000"}} {
+		fake := &scriptedServer{}
+		s := httptest.NewServer(fake)
+		defer s.Close()
+		args := append([]string{"bench", "serve", "--url", s.URL, "--dataset", "agents", "--requests", "60", "--concurrency", "2", "--warmup", "0", "--think", "0s", "--vocab", "500"}, flags...)
+		stdout, stderr, ok := command(t, args...)
+		if !ok || stderr != "" || !strings.Contains(stdout, "Successful requests:                     60") {
+			t.Fatalf("ok %v: %s%s", ok, stdout, stderr)
+		}
+		if share := "Ideal cached share of input (%):"; !strings.Contains(stdout, share) || strings.Contains(stdout, share+strings.Repeat(" ", 9)+"0.00") {
+			t.Errorf("no ideal in %s", stdout)
+		}
+		longest, most, names := 0, 140_000/128+1, map[any]int{}
+		for _, body := range fake.bodies {
+			longest = max(longest, len(body["prompt"].([]any)))
+			names[body["prompt_cache_key"]]++
+		}
+		if flags != nil {
+			most = 30_000/256 + 1
+		}
+		if longest > most || longest < most/4 {
+			t.Errorf("%v: the longest prompt has %d tokens, want at most %d", flags, longest, most)
+		}
+		if named := names["agent-0-0"] > 0 && names[nil] == 0; named != (flags == nil) || !named && len(names) != 1 {
+			t.Errorf("%v: requests by session: %v", flags, names)
+		}
+	}
+}
+
 func TestBenchServeInterrupted(t *testing.T) {
 	fake := &scriptedServer{hang: make(chan struct{}, 8)}
 	s := httptest.NewServer(fake)
@@ -181,6 +215,9 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "file"}, []string{"--dataset file needs a --file"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--input-tokens", "0"}, []string{"--input-tokens is 0, want at least 1"}},
 		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "trace", "--file", "gone.jsonl"}, []string{"gone.jsonl"}},
+		{[]string{"--dataset", "trace", "--file", "../../bench/load/testdata/messages.jsonl"}, []string{"a trace of messages needs --endpoint chat"}},
+		{[]string{"--dataset", "trace", "--file", "benchserve_test.go"}, []string{"line 1: want a JSON object"}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "trace", "--file", "../../bench/load/testdata/agentx.jsonl", "--scale", "128"}, []string{"line 1: block_size is 64", "128"}},
 		{[]string{"--vocab", "3"}, []string{"--vocab is 3, want 4 to"}},
 		{[]string{"--rate", "3", "--concurrency", "3"}, []string{"--max-concurrency"}},
 		{[]string{"--rate", "0"}, []string{`--rate is "0"`}},
@@ -193,7 +230,9 @@ func TestBenchServeBadInput(t *testing.T) {
 		{[]string{"--goodput", "speed:1s"}, []string{"--goodput", "ttft:200ms"}},
 		{[]string{"--extra-body", "[1]"}, []string{"--extra-body", "JSON object"}},
 		{[]string{"--extra-body", "null"}, []string{"--extra-body", "JSON object"}},
-		{[]string{"--dataset", "sharegpt"}, []string{`--dataset: "sharegpt" is not a choice; want random, shared-prefix, multi-turn, trace or file`}},
+		{[]string{"--dataset", "sharegpt"}, []string{`--dataset: "sharegpt" is not a choice; want random, shared-prefix, multi-turn, agents, trace or file`}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "agents", "--input-tokens", "20000"}, []string{"InputTokens is 20000, want at least 23000"}},
+		{[]string{"--url", refusing.URL, "--vocab", "500", "--dataset", "agents", "--think=-1s"}, []string{"Think is -1s"}},
 		{[]string{"--endpoint", "embeddings"}, []string{"embeddings", "completions"}},
 	} {
 		args := tc.args

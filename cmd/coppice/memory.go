@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"io/fs"
 	"math"
 	"os"
@@ -131,6 +132,7 @@ type memoryPlan struct {
 	Heap     int64 // limit of the memory that Go manages; 0: none
 	Requests int64 // of Heap: for open requests
 	Formats  int64 // of Heap: for compiled formats
+	Texts    int64 // of Heap: for texts encoded before
 	Tight    bool  // Requests is as small as --max-body permits, and may not fit
 }
 
@@ -139,8 +141,8 @@ type memoryPlan struct {
 const programBytes, otherShare = 32 << 20, 16
 
 // Sizes for requests and formats where the memory is unknown, and the least for formats: room for the
-// tables of one format.
-const unknownRequests, mostFormats, leastFormats = 1 << 30, 256 << 20, 16 << 20
+// tables of one format. leastTexts is room for some conversations.
+const unknownRequests, mostFormats, leastFormats, leastTexts = 1 << 30, 256 << 20, 16 << 20, 4 << 20
 
 // heapOf returns the part of limit that Go may manage next to mapped bytes outside of the Go heap. It is
 // at least an eighth of limit: a mapped pool takes memory only when it fills.
@@ -150,19 +152,20 @@ func heapOf(limit, mapped int64) int64 {
 
 // planMemory divides limit bytes. mapped are those outside the Go heap, live those on the heap before
 // the first request, body the size of the longest request body. If heap is not 0, it is the limit of
-// the Go heap that the environment sets.
+// the Go heap that the environment sets. texts is the most for texts encoded before.
 //
 // Open requests get half of the free heap: the other half is for garbage, of which a request makes
 // about as much as it keeps. A longest body can be read and decoded in any case.
-func planMemory(limit, heap, mapped, live, body int64) memoryPlan {
-	p := memoryPlan{Limit: limit, Heap: heap, Requests: unknownRequests, Formats: mostFormats}
+func planMemory(limit, heap, mapped, live, body, texts int64) memoryPlan {
+	p := memoryPlan{Limit: limit, Heap: heap, Requests: unknownRequests, Formats: mostFormats, Texts: texts}
 	if p.Heap == 0 && limit > 0 {
 		p.Heap = heapOf(limit, mapped)
 	}
 	if p.Heap > 0 {
 		free := max(p.Heap-live, 0)
 		p.Formats = min(max(free/8, leastFormats), mostFormats)
-		p.Requests = (free - p.Formats) / 2
+		p.Texts = min(max(free/32, leastTexts), texts)
+		p.Requests = (free - p.Formats - p.Texts) / 2
 	}
 	const bodies = 4 // a body takes three times its size while it is decoded, three quarters of Requests
 	if least := bodies * body; p.Requests < least {
@@ -170,6 +173,9 @@ func planMemory(limit, heap, mapped, live, body int64) memoryPlan {
 	}
 	return p
 }
+
+// textBytes returns Texts as a configuration has it: -1 for none.
+func (p *memoryPlan) textBytes() int { return cmp.Or(int(p.Texts), -1) }
 
 // heapByEnvironment returns GOMEMLIMIT in bytes; 0 if it is not set.
 func heapByEnvironment() int64 {
@@ -184,6 +190,7 @@ func heapByEnvironment() int64 {
 
 // memoryFlags bound the memory of a server.
 type memoryFlags struct {
+	TextCache byteSize `name:"text-cache" default:"64MiB" placeholder:"SIZE" help:"Most memory for the tokens of earlier prompts: the next turn of a conversation encodes its new text alone. 0 switches it off. Where little memory is free, a 32nd of it."`
 	MaxMemory byteSize `name:"max-memory" placeholder:"SIZE" help:"Memory that the server may use. Default: the limit of the control group, or else the machine's memory. It bounds the Go heap (GOMEMLIMIT replaces that bound) and what open requests keep; weights and KV are set by the model and --kv-tokens."`
 }
 
@@ -202,13 +209,13 @@ func (f *memoryFlags) apply(mapped, body int64, log *zap.Logger) memoryPlan {
 	runtime.GC()
 	runtime.ReadMemStats(&live)
 	set := heapByEnvironment()
-	p := planMemory(f.limit(), set, mapped, int64(live.HeapAlloc), body)
+	p := planMemory(f.limit(), set, mapped, int64(live.HeapAlloc), body, int64(f.TextCache))
 	if set == 0 && p.Heap > 0 {
 		debug.SetMemoryLimit(p.Heap)
 	}
 	if p.Tight {
 		log.Warn("little memory is left for requests: lower --kv-tokens or --max-body, or raise the limit", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped))
 	}
-	log.Debug("memory", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped), zap.Int64("heap", p.Heap), zap.Int64("requests", p.Requests), zap.Int64("formats", p.Formats))
+	log.Debug("memory", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped), zap.Int64("heap", p.Heap), zap.Int64("requests", p.Requests), zap.Int64("formats", p.Formats), zap.Int64("texts", p.Texts))
 	return p
 }

@@ -99,6 +99,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	}
 	cfg.TLS = certificates
 	plan := c.memoryFlags.apply(0, int64(c.MaxBody), log)
+	cfg.Prompt.CacheBytes = plan.textBytes()
 	cfg.MaxBodiesBytes = min(cfg.MaxBodiesBytes, int(plan.Requests/routedBytes))
 	l, err := net.Listen("tcp", c.Addr)
 	if err != nil {

@@ -93,7 +93,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 			info := backend.Info()
 			cfg.Scheduler = c.scheduler(info)
 			plan := c.memoryFlags.apply(info.HostBytes+int64(c.KVHost), int64(c.MaxBody), log)
-			cfg.Memory, cfg.FormatBytes = coppice.NewMemory(plan.Requests), int(plan.Formats)
+			cfg.Memory, cfg.FormatBytes, cfg.TextBytes = coppice.NewMemory(plan.Requests), int(plan.Formats), plan.textBytes()
 			return backend, nil
 		},
 	})

@@ -84,6 +84,8 @@ type Totals struct {
 	DraftedRows         uint64            `json:"drafted_rows" metric:"spec_decode_num_drafts_total" alias:"vllm" help:"Rows of steps that verified guesses at the tokens after their own."`
 	DraftTokens         map[string]uint64 `json:"draft_tokens" metric:"spec_decode_num_draft_tokens_total" by:"source" alias:"vllm" help:"Guesses at output tokens that steps verified, by their source."`
 	AcceptedDraftTokens map[string]uint64 `json:"accepted_draft_tokens" metric:"spec_decode_num_accepted_tokens_total" by:"source" alias:"vllm" help:"Guesses at output tokens that were right, by their source. They are output tokens."`
+	TextTokens          map[string]uint64 `json:"text_tokens" metric:"text_tokens_total" by:"source" help:"Tokens of texts given instead of tokens, by source: reused from a text encoded before, or encoded."`
+	TextBytes           int               `json:"text_cache_bytes" metric:"text_cache_bytes" help:"Bytes of memory for texts encoded before and their tokens."`
 	RecomputedTokens    uint64            `json:"recomputed_tokens" metric:"recomputed_tokens_total" help:"Tokens computed again after preemptions."`
 	VoidTokens          uint64            `json:"void_tokens" metric:"void_tokens_total" help:"Tokens computed for samples that had ended meanwhile."`
 	MaskedRows          uint64            `json:"masked_rows" metric:"masked_rows_total" help:"Rows of steps that may sample some tokens only, as a format or a grammar asks."`
@@ -165,6 +167,7 @@ func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	_, t.EvictedPages = m.Cache.Evicted()
 	t.Stops, t.Lengths, t.Aborts, t.Errors = m.Endings[scheduler.Stop], m.Endings[scheduler.Length], m.Endings[scheduler.Abort], m.Endings[scheduler.Failed]
 	t.Endings = map[string]uint64{"stop": t.Stops, "length": t.Lengths, "abort": t.Aborts, "error": t.Errors}
+	t.TextTokens, t.TextBytes = map[string]uint64{"reused": s.Texts.Reused, "encoded": s.Texts.Encoded}, s.Texts.Bytes
 	t.DraftedRows = m.Drafts.Rows
 	t.DraftTokens, t.AcceptedDraftTokens = map[string]uint64{}, map[string]uint64{}
 	for source := range scheduler.DraftSource(scheduler.DraftSources) {

@@ -5,8 +5,8 @@
 // If the tokens can't be determined exactly, that is not an error: the request is routed by a
 // guess, and [Prompt.Exact] is false. Only a body that no worker could read is an error.
 //
-// Texts are tokenized in segments that begin with special tokens, and the tokens of segments are
-// cached. So the next turn of a conversation costs only the tokenization of its new part.
+// The tokens of texts are cached, for each namespace apart: see package textcache. So the next turn
+// of a conversation costs only the tokenization of its new part.
 //
 // A [Reader] is safe for concurrent use, a [Prompt] belongs to one goroutine at a time.
 //

@@ -97,61 +97,6 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 	return tok.Encode(nil, text), nil
 }
 
-// family is a tokenizer.json of a common pipeline.
-type family struct {
-	name string
-	tok  *tokenizer.Tokenizer
-	file map[string]json.RawMessage
-}
-
-// families returns those of tokenizer/testdata/families.json.
-func families(t testing.TB) []family {
-	t.Helper()
-	data, err := os.ReadFile("../../../tokenizer/testdata/families.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all struct {
-		Families []struct {
-			Name, Base string
-			File       map[string]json.RawMessage
-		}
-	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
-	var out []family
-	files := map[string]map[string]json.RawMessage{}
-	for _, f := range all.Families {
-		files[f.Name] = f.File
-		if f.Base != "" {
-			var model, own map[string]json.RawMessage
-			json.Unmarshal(files[f.Base]["model"], &model)
-			json.Unmarshal(f.File["model"], &own)
-			own["vocab"], own["merges"] = model["vocab"], model["merges"]
-			f.File["model"], _ = json.Marshal(own)
-		}
-		out = append(out, family{f.Name, parseFile(t, f.File), f.File})
-	}
-	if len(out) < 20 {
-		t.Fatalf("%d families, want 20 or more", len(out))
-	}
-	return out
-}
-
-func parseFile(t testing.TB, file map[string]json.RawMessage) *tokenizer.Tokenizer {
-	t.Helper()
-	data, err := json.Marshal(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	tok, err := tokenizer.Parse(data, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return tok
-}
-
 // conversationBody returns a chat of about that many bytes of text, in turns.
 func conversationBody(bytes, turns int) string {
 	text := opticks.Text()

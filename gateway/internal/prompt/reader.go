@@ -12,6 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // Config configures how prompts become tokens. The zero value compares prompts by their bytes.
@@ -50,11 +51,13 @@ func (c *Config) Validate() error { return bounds.Check("prompt", c) }
 // Reader reads requests. It is safe for concurrent use.
 type Reader struct {
 	cfg      Config
-	cache    *textCache      // nil without a cache
-	cuts     *tokenizer.Cuts // nil without a cache
+	texts    *textcache.Cache // nil without a cache
 	controls *chat.Controls
 	encoders chan *tokenizer.Encoder // idle encoders
 }
+
+// Stats returns the counts of the cached texts.
+func (r *Reader) Stats() textcache.Stats { return r.texts.Stats() }
 
 // As says how the current workers read prompts.
 type As struct {
@@ -72,9 +75,7 @@ func New(cfg Config) (*Reader, error) {
 	r := &Reader{cfg: cfg, encoders: make(chan *tokenizer.Encoder, runtime.GOMAXPROCS(0))}
 	if cfg.Tokenizer != nil {
 		r.controls = chat.NewControls(cfg.Tokenizer.ControlTokens())
-		if cfg.CacheBytes > 0 {
-			r.cache, r.cuts = newTextCache(cfg.CacheBytes), cfg.Tokenizer.NewCuts()
-		}
+		r.texts = textcache.New(cfg.Tokenizer, cfg.CacheBytes)
 	}
 	return r, nil
 }
@@ -201,11 +202,10 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 		p.guess(ErrNoTokenizer)
 		p.tokens = pack(p.tokens[:0], text.Text, p.most+1)
 	} else {
-		e := encoding{Reader: r, most: p.most, plain: text.Plain}
-		p.tokens = e.encode(p.tokens[:0], text.Text, whole)
-		e.end()
-		if p.Truncated = errors.Is(e.err, tokenizer.ErrTooLong); e.err != nil && !p.Truncated {
-			p.guess(e.err)
+		o := tokenizer.Options{Prompt: whole, MaxTokens: p.most, Plain: text.Plain}
+		tokens, err := r.encode(p.tokens[:0], p.Namespace.Salt, text.Text, o)
+		if p.tokens, p.Truncated = tokens, errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
+			p.guess(err)
 		}
 	}
 	p.clip()

@@ -3,10 +3,8 @@ package answer
 import (
 	"fmt"
 
-	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/internal/jsontext"
-	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // message is a whole output, split into the fields of a chat message.
@@ -55,10 +53,4 @@ func (a *Answer) appendCall(dst []byte, choice, call int, name string) []byte {
 	dst = append(dst, `,"type":"function","function":{"name":`...)
 	dst = jsontext.AppendString(dst, name)
 	return append(dst, `,"arguments":`...)
-}
-
-// Reasons reports whether a model with this tokenizer may write reasoning between tags: both
-// tags are single tokens.
-func Reasons(tok *tokenizer.Tokenizer) bool {
-	return len(tok.Encode(nil, toolcall.OpenThinking)) == 1 && len(tok.Encode(nil, toolcall.CloseThinking)) == 1
 }

@@ -1,4 +1,4 @@
-package server
+package tool
 
 import (
 	"encoding/json"
@@ -9,73 +9,72 @@ import (
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// calling is how the model calls tools.
-type calling struct {
-	form   *toolcall.Form
-	why    string     // why this form: follows its name in a sentence; "" without a chat template
-	tokens []kv.Token // control tokens around calls, which must have text
-	marks  []string   // the texts of tokens
+// Calling is how a model calls tools.
+type Calling struct {
+	Form   *toolcall.Form
+	Why    string     // why this form: follows its name in a sentence; "" without a chat template
+	Tokens []kv.Token // control tokens around calls; the output needs their text: Request.SpecialText
+	Marks  []string   // the texts of Tokens
+	Thinks bool       // the model may write reasoning between tags, which are single tokens
 }
 
-func newCalling(cfg *Config) calling {
-	c := calling{form: cfg.CallForm}
-	if cfg.Template != nil {
-		c.choose(cfg.Template, cfg.ToolsPrompt)
+// CallingOf returns how a model with this chat template and this tokenizer calls tools; either may be
+// nil. The form is the given one, else that of the calls in conversations that the template renders,
+// else that of the calls that are written for the template as mode says, else toolcall.Hermes.
+func CallingOf(t *chat.Template, tok *tokenizer.Tokenizer, form *toolcall.Form, mode chat.ToolsPrompt) Calling {
+	c := Calling{Form: form}
+	if t != nil {
+		c.choose(t, mode)
 	}
-	if c.form == nil {
-		c.form = toolcall.Hermes
+	if c.Form == nil {
+		c.Form = toolcall.Hermes
 	}
-	if tok := cfg.Node.Tokenizer(); tok != nil {
-		c.marks = parse.Marks(c.form, tok.ControlTokens())
-		for _, m := range c.marks {
+	if tok != nil {
+		c.Marks = parse.Marks(c.Form, tok.ControlTokens())
+		for _, m := range c.Marks {
 			token, _ := tok.AddedToken(m)
-			c.tokens = append(c.tokens, token)
+			c.Tokens = append(c.Tokens, token)
 		}
+		c.Thinks = len(tok.Encode(nil, toolcall.OpenThinking)) == 1 && len(tok.Encode(nil, toolcall.CloseThinking)) == 1
 	}
 	return c
 }
 
-// choose sets the form, if the configuration does not, and why. A template may leave out calls that
-// the server then writes itself.
-func (c *calling) choose(t *chat.Template, mode chat.ToolsPrompt) {
-	written, unknown := formOf(t, chat.TemplateTools)
+// Opened reports whether a rendered conversation ends with the opening tag of the model's reasoning.
+func (c *Calling) Opened(rendered string) bool { return c.Thinks && parse.OpensThinking(rendered) }
+
+// choose sets the form, if it is not given, and why. A template may leave out calls that are then
+// written for it.
+func (c *Calling) choose(t *chat.Template, mode chat.ToolsPrompt) {
+	written, unknown := FormOf(t, chat.TemplateTools)
 	why := "as the chat template writes them"
 	if written == nil && !unknown && mode != chat.TemplateTools {
-		written, unknown = formOf(t, mode)
+		written, unknown = FormOf(t, mode)
 		why = "as the server writes them for the chat template"
 	}
 	switch {
-	case c.form != nil && written != nil && written != c.form:
-		c.why = "as configured; conversations have " + written.Name
-	case c.form != nil:
-		c.why = "as configured"
+	case c.Form != nil && written != nil && written != c.Form:
+		c.Why = "as configured; conversations have " + written.Name
+	case c.Form != nil:
+		c.Why = "as configured"
 	case written != nil:
-		c.form, c.why = written, why
+		c.Form, c.Why = written, why
 	case unknown:
-		c.why = "since the form in the chat template is unknown"
+		c.Why = "since the form in the chat template is unknown"
 	default:
-		c.why = "since the chat template shows no form"
+		c.Why = "since the chat template shows no form"
 	}
 }
 
-// ToolCalls says in which form the model's tool calls are read, and why, for people: "hermes, as the
-// chat template writes them". It is empty without a chat template.
-func (s *Server) ToolCalls() string {
-	c := &s.policies.calling
-	if c.why == "" {
-		return ""
-	}
-	return c.form.Name + ", " + c.why
-}
-
-// formOf returns the form of the calls in conversations that t renders, nil if it is not known. unknown
+// FormOf returns the form of the calls in conversations that t renders, nil if it is not known. unknown
 // reports that there are calls in another form. It tries several conversations, because templates refuse
 // different ones: some take arguments as an object and others as text, and some want a result after
 // each call.
-func formOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unknown bool) {
+func FormOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unknown bool) {
 	object := parse.ProbeArguments
 	text, _ := json.Marshal(object)
 	for _, arguments := range []string{object, string(text)} {
@@ -97,10 +96,10 @@ func formOf(t *chat.Template, mode chat.ToolsPrompt) (form *toolcall.Form, unkno
 const probeID = "probe0001"
 
 // probeBytes is more memory than any published template needs to render a probe. One that never ends
-// must not keep the server from starting.
+// must not keep a server from starting.
 const probeBytes = 4 << 20
 
-var errProbe = errors.New("server: the chat template needs too much for a short conversation")
+var errProbe = errors.New("tool: the chat template needs too much for a short conversation")
 
 // probeOptions returns options that offer a tool, since some templates write calls only then. The
 // tool is not the one that is called: a list of tools may look like a call.
