@@ -33,7 +33,11 @@ func AppendError(dst []byte, e *conversation.Error) []byte {
 	dst = append(dst, `{"type":"error","error":{"type":"`...)
 	dst = append(dst, kind...)
 	dst = append(dst, `","message":`...)
-	dst = jsontext.AppendString(dst, e.Message)
+	message := e.Message
+	if e.Code == "context_length_exceeded" { // clients shorten the conversation when they read this
+		message = "prompt is too long: " + message
+	}
+	dst = jsontext.AppendString(dst, message)
 	dst = append(dst, `},"request_id":`...)
 	return append(jsontext.AppendOptional(dst, e.RequestID), '}')
 }

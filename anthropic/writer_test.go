@@ -106,6 +106,9 @@ func TestErrors(t *testing.T) {
 			t.Errorf("%d: %s, want %s", status, got, want)
 		}
 	}
+	if got := string(AppendError(nil, conversation.NewError(400, "context_length_exceeded", "7 tokens"))); !strings.Contains(got, `"prompt is too long: 7 tokens"`) {
+		t.Error(got)
+	}
 	e := &conversation.Error{Status: 500, Message: "m", RequestID: "r"}
 	if got := string((&Wire{}).Stream().Fault(nil, e)); got != "event: error\ndata: "+`{"type":"error","error":{"type":"api_error","message":"m"},"request_id":"r"}`+"\n\n" {
 		t.Error(got)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
@@ -44,6 +45,9 @@ type proxiedRequest struct {
 	client web.Client
 	start  time.Time
 	admin  bool
+	// messages says that the request is one to Anthropic's API, and so is its answer.
+	messages bool
+
 	buffer *requestBuffer // nil once a worker has begun to answer
 	// ctx is the request's context, without the reverse proxy's trace of interim responses.
 	ctx context.Context
@@ -77,7 +81,7 @@ type requestKey struct{}
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
 	return &proxiedRequest{
 		g: g, w: w, client: web.NewClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
-		buffer: g.requests.Get().(*requestBuffer), admin: admin,
+		buffer: g.requests.Get().(*requestBuffer), admin: admin, messages: anthropic.Speaks(r),
 	}
 }
 
@@ -144,7 +148,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 		return badBody(err)
 	}
 	p.took.read = time.Since(began)
-	_, known := fleet.Served[in.Model]
+	known := fleet.Serving(&in.Model)
 	if in.Model != "" && !known && len(fleet.Models) > 0 {
 		return noModel(in.Model, fleet.Models)
 	}
@@ -240,7 +244,7 @@ func (p *proxiedRequest) readModel() error {
 		return nil // the worker will report the fault
 	}
 	p.model = b.peeked.Model
-	if _, known := p.g.members.Summary().Served[p.model]; known {
+	if p.g.members.Summary().Serving(&p.model) {
 		req.Model = dispatch.ModelID(p.model)
 	}
 	return nil

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
@@ -40,7 +41,8 @@ func (g *Gateway) mount() {
 	g.routes = http.NewServeMux()
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
-	for _, path := range []string{"/v1/embeddings", "/tokenize", "/detokenize"} {
+	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
+	for _, path := range []string{anthropic.Path + "/count_tokens", "/v1/embeddings", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
@@ -176,7 +178,11 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
 	g.metrics.Refused.WithLabelValues(e.Code).Inc()
-	writeJSON(w, e.Status, openai.AppendError(nil, e))
+	if anthropic.Speaks(r) {
+		writeJSON(w, e.Status, anthropic.AppendError(nil, e))
+	} else {
+		writeJSON(w, e.Status, openai.AppendError(nil, e))
+	}
 	return e.Status
 }
 

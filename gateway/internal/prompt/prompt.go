@@ -15,9 +15,10 @@ type Kind uint8
 const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
+	Messages                // /v1/messages
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
