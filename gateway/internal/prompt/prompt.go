@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 )
 
@@ -13,12 +14,14 @@ type Kind uint8
 
 // Kinds of requests.
 const (
-	Completions Kind = iota // /v1/completions
-	Chat                    // /v1/chat/completions
-	Messages                // /v1/messages
+	Completions    Kind = iota // /v1/completions
+	Chat                       // /v1/chat/completions
+	Messages                   // /v1/messages
+	OllamaChat                 // /api/chat
+	OllamaGenerate             // /api/generate
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages", "ollama-chat", "ollama-generate")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
@@ -54,10 +57,13 @@ type Prompt struct {
 	Exact   bool
 	Inexact error
 
-	most   int // most tokens to read
-	peeked openai.Peeked
-	tokens []kv.Token // memory for Tokens of texts
-	bytes  []byte     // memory for a conversation without a template
+	most int // most tokens to read
+	// Of Ollama's /api/generate: the request, and for one with a context what of the rendered text comes after it.
+	generate *ollama.Generate
+	rest     func(rendered string) (text string, from int)
+	peeked   openai.Peeked
+	tokens   []kv.Token // memory for Tokens of texts
+	bytes    []byte     // memory for a conversation without a template
 }
 
 // Limits of the memory kept between uses.
