@@ -187,6 +187,21 @@ type Tiers = actors.Tiers
 // The declaration is that of [actors.Request].
 type Request = actors.Request
 
+// Embed asks for an embedding of a prompt in place of output.
+//
+//	type Embed struct {
+//		// Pooling makes one vector of the states at the prompt's tokens. Default: no embedding.
+//		Pooling scheduler.Pooling
+//		// Dimensions keeps that many of the first values, for models that are trained for it (Matryoshka,
+//		// arXiv:2205.13147). Default: all, as many as Info.HiddenSize says.
+//		Dimensions int
+//		// Raw leaves the vector as it is. Otherwise its length is 1, measured after the cut to Dimensions.
+//		Raw bool
+//	}
+//
+// The declaration is that of [actors.Embed].
+type Embed = actors.Embed
+
 // Format constrains the text of an output. At most one field may be set.
 //
 //	type Format struct {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -53,7 +52,7 @@ func (n *Node) Embed(ctx context.Context, r EmbedRequest) (Embedding, error) {
 	stream, err := n.Stream(Request{
 		Tokens: r.Tokens, Prompt: r.Prompt, Namespace: r.Namespace, PublicTokens: r.PublicTokens, Tenant: r.Tenant, Priority: r.Priority,
 		Timeout: r.Timeout, QueueTimeout: r.QueueTimeout,
-		Embed: actors.Embed{Pooling: cmp.Or(r.Pooling, n.Pooling()), Dimensions: r.Dimensions, Raw: r.Raw},
+		Embed: Embed{Pooling: cmp.Or(r.Pooling, n.Pooling()), Dimensions: r.Dimensions, Raw: r.Raw},
 	})
 	if err != nil {
 		return Embedding{}, err

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -36,6 +37,17 @@ func TestByEvents(t *testing.T) {
 		}
 		if h := r.Header; h.Get(headerOverlap) != "100" || h.Get(headerBlocks) != "100" || h.Get(headerAttempts) != "1" {
 			t.Errorf("headers are %v", h)
+		}
+	}
+	for _, at := range []struct {
+		tokens []kv.Token
+		want   string
+	}{{inA, "a"}, {inB, "b"}} {
+		input, _ := json.Marshal(at.tokens)
+		for _, body := range []string{`{"input":%s,"model":"m"}`, `{"input":[%s,[1]],"model":"m"}`} {
+			if r := s.post(t.Context(), "/v1/embeddings", fmt.Sprintf(body, input)); r.worker() != at.want || r.Header.Get(headerOverlap) != "100" {
+				t.Errorf("the embedding of a prompt that %s knows goes to %q, %s blocks", at.want, r.worker(), r.Header.Get(headerOverlap))
+			}
 		}
 	}
 	s.idle()

@@ -14,7 +14,8 @@ import (
 func (g *Gateway) mountOllama() {
 	g.on("/api/chat", map[string]http.HandlerFunc{"POST": g.generate(prompt.OllamaChat)})
 	g.on("/api/generate", map[string]http.HandlerFunc{"POST": g.generate(prompt.OllamaGenerate)})
-	for _, path := range []string{"/api/show", "/api/embed", "/api/embeddings"} {
+	g.on("/api/embed", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
+	for _, path := range []string{"/api/show", "/api/embeddings"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
 	list := func(answer func(...ollama.Facts) []byte) http.HandlerFunc {

@@ -40,8 +40,9 @@ func (g *Gateway) mount() {
 	g.routes = http.NewServeMux()
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
+	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
-	for _, path := range []string{anthropic.Path + "/count_tokens", "/v1/embeddings", "/tokenize", "/detokenize"} {
+	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
 	g.mountOllama()

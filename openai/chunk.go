@@ -96,16 +96,16 @@ func (u *Usage) UnmarshalJSON(text []byte) error {
 func (u Usage) Append(dst []byte) []byte {
 	dst = append(u.AppendCounts(dst), `,"prompt_tokens_details":{"cached_tokens":`...)
 	dst = jsontext.AppendInt(dst, u.CachedTokens)
-	dst = u.appendTiers(dst)
+	dst = u.AppendTiers(dst)
 	dst = append(dst, `,"audio_tokens":0},"completion_tokens_details":{"reasoning_tokens":0,"audio_tokens":0,"accepted_prediction_tokens":`...)
 	dst = jsontext.AppendInt(dst, u.AcceptedDrafts)
 	dst = append(dst, `,"rejected_prediction_tokens":`...)
 	return append(jsontext.AppendInt(dst, u.RejectedDrafts), "}}"...)
 }
 
-// appendTiers writes the number of cached tokens per tier, if any were in a tier below the
+// AppendTiers writes the number of cached tokens per tier, if any were in a tier below the
 // device. The field is an extension of OpenAI's API.
-func (u Usage) appendTiers(dst []byte) []byte {
+func (u Usage) AppendTiers(dst []byte) []byte {
 	below := 0
 	for _, n := range u.CachedByTier[kv.TierHost:] {
 		below += n

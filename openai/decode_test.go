@@ -18,7 +18,7 @@ import (
 // beyond-schema.
 func TestDecode(t *testing.T) {
 	schemas := map[string]string{
-		"completion": "CompletionRequest", "chat": "ChatRequest",
+		"completion": "CompletionRequest", "chat": "ChatRequest", "embeddings": "EmbeddingRequest",
 		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest", "explain": "ExplainRequest",
 	}
 	doc := readDocument(t)
@@ -61,6 +61,12 @@ func decodeLine(kind, line string) (string, error) {
 			return "", err
 		}
 		return nonZero(*c), nil
+	case "embeddings":
+		v, err := DecodeEmbeddings([]byte(line), Options{})
+		if err != nil {
+			return "", err
+		}
+		return nonZero(*v), nil
 	case "tokenize":
 		v, err := DecodeTokenize([]byte(line))
 		if err != nil {

@@ -272,7 +272,7 @@ func (p *Peeked) read(body []byte, long string, more map[string]setter) error {
 // them. top is the whole body. If the body has the member twice, the last one counts.
 func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 	q.Doubt, q.cut, q.OfPrompt = nil, false, true
-	if name == "prompt" {
+	if name != "messages" {
 		q.first, q.prompts = q.promptsAt(&s, top, q.first[:0])
 	} else {
 		clear(q.turns)

@@ -31,6 +31,19 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 	} else {
 		PeekCompletion(body, p)
 	}
+	if e, err := DecodeEmbeddings(body, Options{}); err == nil {
+		accepted = true
+		if err := PeekEmbeddings(body, p); err != nil || p.Doubt != nil {
+			t.Fatalf("%s asks for embeddings, but: %v, %v", body, err, p.Doubt)
+		}
+		e.MaxTokens = 1 // as a proxy counts it
+		sameParams(t, body, &e.Params, p)
+		if p.Prompts != len(e.Inputs) || !reflect.DeepEqual(Prompt{p.Text, p.Tokens}, e.Inputs[0]) || p.Truncated {
+			t.Fatalf("%s has %d inputs, first %v: got %d, %q %v", body, len(e.Inputs), e.Inputs[0], p.Prompts, p.Text, p.Tokens)
+		}
+	} else {
+		PeekEmbeddings(body, p)
+	}
 	if c, err := DecodeChat(body, Options{}); err == nil {
 		accepted = true
 		if err := PeekChat(body, p); err != nil || p.Doubt != nil {
@@ -72,6 +85,7 @@ var peekBodies = []string{
 	`{"prompt":"x","coppice":{"cache_salt":null},"cache_salt":"a","cache_salt":"\u00e9\"\\"}`,
 	`{"prompt":[1,2,3],"prompt":"x"}`, `{"prompt":"x","prompt":[[4],[5,6]] , "max_tokens":null,"n":2.0}`,
 	` { "prompt" : [ 1 , 2,3 ,4294967295, 12345678 ,1234567, 1e3 , 5.0 ] } `, `{"prompt":[]}`, `{"prompt":[[]]}`, `{"prompt":[[],[1]]}`, `{"prompt":["",""]}`,
+	`{"input":"x","cache_salt":"a","coppice":{"cache_salt":"b","public_tokens":3}}`, `{"input":[[4],[5,6]],"input":["y","z"],"user":"u"}`,
 	`{"prompt":[0]}`, `{"prompt":[1,2]}`, "{\"prompt\":[\n1,\n2\n]}", `{"pr\u006fmpt":"\ud83d\ude00\ud83d\n\/\b\f\r\t"}`, "{\"prompt\":\"a\xffb\xc3\"}",
 	`{"prompt":"` + strings.Repeat(`\n"`[:2], 40) + `\\\"x"}`,
 	`{"messages":[{"role":"user","content":"Hi"}],"max_tokens":5,"max_completion_tokens":6,"stream":true,"user":"u","model":"m"}`,

@@ -76,6 +76,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 		g.allowed.format = s.plans.masks.Format(req.Format, req.StopTokens, g.allowed.early != nil)
 	}
 	s.open[req.ID] = g
+	s.turnBegins(now, &g.req)
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)
 	}
@@ -153,6 +154,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	s.plans.masks.Reset()
 	if s.fetches != nil {
 		s.dropExpectations()
+		s.dropParks(err)
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}

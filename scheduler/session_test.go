@@ -162,3 +162,36 @@ func TestSessionBounds(t *testing.T) {
 		t.Errorf("%d sessions are remembered, the first one too: %v", n, b.s.sessions.byRef[SessionRef{Name: long}] != nil)
 	}
 }
+
+// TestSessionPolicyEvictsWhatNoTurnContinues checks that under the policy Session a branch that a session has left,
+// and a session that was released, make room before an older session that may come back.
+func TestSessionPolicyEvictsWhatNoTurnContinues(t *testing.T) {
+	for _, policy := range []radixcache.Policy{radixcache.LRU, radixcache.Session} {
+		for _, release := range []bool{false, true} {
+			b := newBed(t, Config{Eviction: policy}, 4, 12)
+			turn := func(id RequestID, session string, prompt []kv.Token) int {
+				t.Helper()
+				if err := b.s.Add(b.now, Request{ID: id, Session: session, Prompt: prompt, MaxTokens: 1}); err != nil {
+					t.Fatal(err)
+				}
+				return b.run()[id].CachedTokens
+			}
+			turn(1, "old", seq(0, 9))
+			turn(2, "b", seq(30, 17))
+			need := 16 // tokens: more than the pages that are left, less than those and what b leaves
+			if release {
+				need = 30
+				if err := b.s.ReleaseSession(SessionRef{Name: "b"}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				turn(3, "b", seq(60, 9)) // another history
+			}
+			turn(4, "c", seq(80, need))
+			kept := policy == radixcache.Session
+			if cached := turn(5, "old", seq(0, 9)); (cached > 0) != kept {
+				t.Errorf("%v, released %v: the old session finds %d tokens", policy, release, cached)
+			}
+		}
+	}
+}

@@ -104,6 +104,7 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	s.tiers.book.Moved(now, id, err, took)
 	s.fetches.read(id, err)
 	s.fetches.settle()
+	s.stepParks(now)
 	if len(s.open) == 0 {
 		s.prefixes.expire(now)
 	}

@@ -25,7 +25,7 @@ func repeatIn(before, part string, n int, after string) string {
 
 // battery returns all hostile requests, the same ones each time.
 func battery() (all []hostileRequest) {
-	for _, more := range [][]hostileRequest{brokenJSON(), wrongTypes(), wrongChats(), wrongMessages(), extremes(), formats(), strangeText(), otherPaths(), brokenHTTP()} {
+	for _, more := range [][]hostileRequest{brokenJSON(), wrongTypes(), wrongChats(), wrongMessages(), extremes(), formats(), strangeText(), otherPaths(), wrongEmbeddings(), brokenHTTP()} {
 		all = append(all, more...)
 	}
 	return all

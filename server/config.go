@@ -97,6 +97,10 @@ type Config struct {
 	// BusyWait is how long a request waits for room in the node's Memory for its body, or for its turn
 	// to render a conversation, before it gets status 503. Default 10 s.
 	BusyWait time.Duration `default:"10s" above:"0s"`
+	// ResponsesDir keeps the responses of /v1/responses that are stored in files, in plain text. Default: in memory.
+	ResponsesDir string
+	// ResponsesBytes bounds the stored responses; the least recently used go first. Default 64 MiB.
+	ResponsesBytes int `default:"64<<20" min:"1" max:"1<<40"`
 	// MaxHeaderBytes bounds a request's header. Default 64 KiB.
 	MaxHeaderBytes int `default:"64<<10" min:"1024" max:"1<<40"`
 	// MaxConns bounds the connections. A few more are accepted, on which only /health and /ready
@@ -106,6 +110,8 @@ type Config struct {
 	// MaxChoices bounds the outputs of one request: prompts times n. Default 128. The node's
 	// scheduler.Config.MaxSamples bounds n too.
 	MaxChoices int `default:"128" min:"1" max:"1<<40"`
+	// MaxInputs bounds the texts of one request for embeddings. Default 2048.
+	MaxInputs int `default:"2048" min:"1" max:"2048"`
 	// MaxTimeout is the time limit of requests that set none or a longer one. Default 10
 	// minutes.
 	MaxTimeout time.Duration `default:"10m" above:"0s"`

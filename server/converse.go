@@ -54,7 +54,7 @@ func (c *call) converse(turn *conversation.Turn, wire conversation.Wire) error {
 	}
 	req, err := c.turnRequest(turn)
 	if err != nil {
-		return err
+		return renamed(&turn.Params, err)
 	}
 	return c.talk(turn, wire, req)
 }
@@ -67,5 +67,5 @@ func (c *call) talk(turn *conversation.Turn, wire conversation.Wire, req coppice
 	if c.s.policies.calling.Thinks {
 		out.SetReasoning(parse.OpensThinking(req.Prompt))
 	}
-	return c.generate(&turn.Params, inWire{out}, []coppice.Request{req}, []string{req.Prompt}, true)
+	return renamed(&turn.Params, c.generate(&turn.Params, inWire{out}, []coppice.Request{req}, []string{req.Prompt}, true))
 }

@@ -81,12 +81,30 @@ func blame(p *conversation.Params, err error) error {
 	}
 	if param, ok := map[string]string{
 		"Format": p.From.Format, "Samples": "n", "MaxTokens": p.From.Limit, "MinTokens": "min_tokens", "Prompt": p.From.Prompt,
-		"StopTokens": "stop_token_ids", "AllowedTokens": "allowed_token_ids", "Logprobs": "logprobs", "PromptLogprobs": echo,
+		"StopTokens": "stop_token_ids", "Dimensions": "dimensions", "AllowedTokens": "allowed_token_ids", "Logprobs": "logprobs", "PromptLogprobs": echo,
 	}[field.Field]; ok {
 		e.Param = param
 	}
 	if slices.Contains([]string{"Logprobs", "PromptLogprobs", "Penalties"}, field.Field) {
 		e.Code = conversation.Unsupported
+	}
+	return &e
+}
+
+// renamed returns err, the error of a request with parameters p. Where it names a field of chat completions, renamed gives it the
+// name in the API that the request is of.
+func renamed(p *conversation.Params, err error) error {
+	if err == nil {
+		return nil
+	}
+	e := *errorOf(err)
+	switch e.Param {
+	case "messages":
+		e.Param = p.From.Prompt
+	case "response_format":
+		e.Param = p.From.Format
+	default:
+		return err
 	}
 	return &e
 }

@@ -108,7 +108,7 @@ func (s *Server) tokensWithin(tokens []kv.Token, ends []int) []int {
 	var special []byte
 	for i, t := range tokens {
 		if tok.Special(t) {
-			special = tok.Decode(special[:0], tokens[i:i+1], true)
+			special = tok.Decode(special[:0], tokens[i:i+1], false)
 			at += len(special)
 		} else {
 			at += len(tok.Text(t))

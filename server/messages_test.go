@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -163,5 +164,19 @@ func TestMessagesErrors(t *testing.T) {
 	any := start(t, setup{Server: Config{Aliases: []string{AnyName}}})
 	if a := any.do("POST", "/v1/messages", strings.Replace(ask, "small", "claude-x", 1)); a.StatusCode != 200 {
 		t.Errorf("any name: %s %s", a.Status, a.body)
+	}
+}
+
+// TestTokensWithin: control tokens count with their text, which output does not have.
+func TestTokensWithin(t *testing.T) {
+	b := start(t, setup{})
+	const begun, text = "Light<|end_of_text|>", "Light<|end_of_text|> and heat"
+	n := len(b.tok.Encode(nil, begun))
+	tokens := b.tok.Encode(nil, text)
+	if !b.tok.Special(tokens[n-1]) {
+		t.Fatalf("token %d of %v is no control token", n-1, tokens)
+	}
+	if got := b.srv.tokensWithin(tokens, []int{0, len(begun) - 1, len(begun), len(text), len(text) + 9}); !slices.Equal(got, []int{0, n - 1, n, len(tokens), len(tokens)}) {
+		t.Errorf("%v of %v", got, tokens)
 	}
 }

@@ -58,11 +58,7 @@ func tokenizerInfo(c *call) error {
 	return c.json(http.StatusOK, c.s.cfg.TokenizerInfo)
 }
 
-var (
-	// errNoEmbeddings is the answer of POST /v1/embeddings: a reason is more helpful than a 404.
-	errNoEmbeddings = conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the models here generate text")
-	errNoTokenizer  = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
-)
+var errNoTokenizer = conversation.NewError(http.StatusBadRequest, "unsupported", "this server has no tokenizer: send prompts as token ids")
 
 // readText reads the body of a request to /tokenize or /detokenize and decodes it with decode.
 // model returns the name of the model in the decoded request. readText fails if the node has no

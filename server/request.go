@@ -25,7 +25,7 @@ func request(p *conversation.Params) coppice.Request {
 	req := coppice.Request{
 		MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, IgnoreEOS: p.IgnoreEOS, StopTokens: p.StopTokens, StopStrings: p.StopStrings,
 		KeepStop: p.KeepStop, AllowedTokens: p.AllowedTokens, Format: coppice.Format(p.Format), Priority: p.Priority,
-		Speculate: scheduler.Speculate(p.Speculate), PublicTokens: p.PublicTokens, Class: p.Class, Timeout: p.Timeout, QueueTimeout: p.QueueTimeout,
+		Speculate: scheduler.Speculate(p.Speculate), PublicTokens: p.PublicTokens, Class: p.Class, Session: p.Session, Timeout: p.Timeout, QueueTimeout: p.QueueTimeout,
 		Samples: p.N, PromptLogprobs: p.PromptLogprobs, PromptTop: int32(p.PromptTop),
 		Sampling: engine.SamplingParams{
 			Temperature: s.Temperature, TopK: s.TopK, TopP: s.TopP, MinP: s.MinP, RepetitionPenalty: s.RepetitionPenalty,

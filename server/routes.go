@@ -31,7 +31,10 @@ func (s *Server) mount() {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := strings.Replace(path, "{id}", "{id...}", 1) // model names contain slashes
+		pattern := path
+		if before, ok := strings.CutSuffix(path, "{id}"); ok {
+			pattern = before + "{id...}" // model names contain slashes
+		}
 		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
@@ -51,7 +54,7 @@ func (s *Server) mount() {
 	on("/v1/chat/completions", post((*call).chatCompletions))
 	on("/v1/messages", post((*call).messages))
 	on("/v1/messages/count_tokens", post((*call).countTokens))
-	on("/v1/embeddings", post(refusal(errNoEmbeddings)))
+	on("/v1/embeddings", post((*call).embeddings))
 	on("/v1/models", get(endpoint{access: anyKey, serve: (*call).models}))
 	on("/v1/models/{id}", get(endpoint{access: anyKey, serve: (*call).model}))
 	on("/tokenize", post((*call).tokenize))
@@ -65,6 +68,13 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
+	on("/v1/responses", post((*call).createResponse))
+	on("/v1/responses/{id}", map[string]endpoint{
+		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
+		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
+	})
+	on("/v1/responses/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
+	on("/v1/responses/{id}/cancel", post((*call).cancelResponse))
 	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
@@ -109,11 +119,6 @@ func (c *call) notFound() error {
 // whole returns an endpoint that answers with body, which is JSON.
 func whole(body []byte) func(*call) error {
 	return func(c *call) error { return c.json(http.StatusOK, body) }
-}
-
-// refusal returns an endpoint that refuses every request with err.
-func refusal(err error) func(*call) error {
-	return func(*call) error { return err }
 }
 
 var errNoPprof = conversation.NewError(http.StatusNotFound, "unknown_url", "profiles are off; coppice serve --pprof turns them on")

@@ -17,9 +17,11 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/server/internal/stored"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tool"
@@ -28,21 +30,22 @@ import (
 // Server is an OpenAI-compatible server in front of one node. It is an http.Handler and can
 // serve listeners itself. Its methods may be called from any goroutine.
 type Server struct {
-	cfg      Config
-	log      *zap.Logger
-	keys     *Keyring
-	metrics  *metrics
-	routes   *http.ServeMux
-	paths    []Route
-	fixed    fixed
-	feed     *view.Feed // nil without a page
-	http     http.Server
-	policies policies
-	retries  retryTimes
-	bodies   web.Bodies
-	memory   *coppice.Memory // the node's
-	renders  chan struct{}   // holds an element for each conversation that is rendered
-	buffers  sync.Pool       // of *[]byte
+	cfg       Config
+	log       *zap.Logger
+	keys      *Keyring
+	metrics   *metrics
+	routes    *http.ServeMux
+	paths     []Route
+	fixed     fixed
+	feed      *view.Feed // nil without a page
+	http      http.Server
+	policies  policies
+	retries   retryTimes
+	bodies    web.Bodies
+	memory    *coppice.Memory // the node's
+	responses *stored.Store
+	renders   chan struct{} // holds an element for each conversation that is rendered
+	buffers   sync.Pool     // of *[]byte
 
 	failed atomic.Pointer[error] // set once the node has ended: why
 	open   *web.OpenRequests
@@ -65,6 +68,7 @@ type policies struct {
 	reading  openai.Options
 
 	anthropic anthropic.Options
+	worker    uint64 // of this server in a fleet, part of the ids of responses; 0 outside of one
 }
 
 // Errors of requests that Shutdown or Close ends or refuses.
@@ -141,8 +145,12 @@ func New(cfg Config) (*Server, error) {
 		}
 		published.ToolsPrompt = cfg.ToolsPrompt.String()
 		s.fixed.card = published.Append(nil)
+		s.policies.worker = card.IDOf(cfg.Card.Name)
 	}
 	var err error
+	if s.responses, err = stored.Open(stored.Config{Dir: cfg.ResponsesDir, MaxBytes: cfg.ResponsesBytes}); err != nil {
+		return nil, err
+	}
 	if s.policies.sites, err = web.NewSites(cfg.sites()); err != nil {
 		return nil, fmt.Errorf("server: AllowHosts or CORS: %w", err)
 	}

@@ -80,15 +80,25 @@ const oddAdded = `[
 {"id":ID9,"content":"d e","special":true,"normalized":true}
 ]`
 
-// withOdd returns the family's file with more added tokens.
-func (f *families) withOdd(t testing.TB, of *family) *Tokenizer {
+// withOdd returns the family's tokenizer with more added tokens.
+func (f *families) withOdd(t testing.TB, of *family) *Tokenizer { return f.changed(t, of, nil) }
+
+// changed is withOdd with other parts of the file.
+func (f *families) changed(t testing.TB, of *family, parts map[string]string) *Tokenizer {
 	t.Helper()
 	var file map[string]json.RawMessage
 	if err := json.Unmarshal(f.tokenizerJSON(t, of), &file); err != nil {
 		t.Fatal(err)
 	}
-	size := f.open(t, of).VocabSize()
 	odd := oddAdded
+	for name, part := range parts {
+		if name == "without" { // a flag of added tokens
+			odd = strings.ReplaceAll(odd, part, "absent")
+		} else {
+			file[name] = json.RawMessage(part)
+		}
+	}
+	size := f.open(t, of).VocabSize()
 	for i := range 10 {
 		odd = strings.ReplaceAll(odd, fmt.Sprintf("ID%d,", i), fmt.Sprintf("%d,", size+i))
 	}
@@ -111,12 +121,13 @@ func borderText(rng *rand.Rand, tok *Tokenizer, names []string) (text string, pl
 	for range 1 + rng.IntN(20) {
 		switch rng.IntN(5) {
 		case 0:
+			b.WriteString([]string{"", "", "  ", " \n "}[rng.IntN(4)])
 			if rng.IntN(3) == 0 {
 				plain = append(plain, b.Len())
 			}
-			b.WriteString(names[rng.IntN(len(names))])
+			b.WriteString(names[rng.IntN(len(names))] + []string{"", "", "  ", " \n "}[rng.IntN(4)])
 		case 1:
-			b.WriteString([]string{"a b", "c\n", "\n  \n x", " ,", "d e", "wqrd", "zqz", "a zqz b", "\u0338", "\u0301", "e\u0301 ", " \u1100\u1161", "x 1 22 333 4444", "▁", " ▁▁", "ſ İ K ", "ﬁ ", "don't  'll", "、。中文 ,"}[rng.IntN(19)])
+			b.WriteString([]string{"a b", "c\n", "\n  \n x", " ,", "d e", "wqrd", "zqz", "a zqz b", "\u0338", "\u0301", "e\u0301 ", " \u1100\u1161", "x 1 22 333 4444", "▁", " ▁▁", "ſ İ. İ K ", "ﬁ ", "don't  'll", "、。中文 ,"}[rng.IntN(19)])
 		default:
 			b.WriteString(randomText(rng, rng.IntN(12), true))
 		}
@@ -150,6 +161,44 @@ func TestBordersOfFamilies(t *testing.T) {
 				text, plain := borderText(rng, tok, names)
 				checkCuts(t, of.Name, e, cuts, rng, text, plain)
 			}
+		}
+	}
+}
+
+// The same with steps that no family has, or not by themselves.
+func TestBordersOfSteps(t *testing.T) {
+	const bytes = `{"type":"ByteLevel","add_prefix_space":false,"use_regex":%v}`
+	parts := []map[string]string{
+		{"normalizer": `{"type":"Lowercase"}`}, {"normalizer": `{"type":"NFKC"}`}, {"normalizer": `{"type":"Strip"}`},
+		{"normalizer": `{"type":"Replace","pattern":{"Regex":"[aeiou ]{2,}"},"content":"q"}`},
+		{"normalizer": `{"type":"Replace","pattern":{"String":" "},"content":"x y"}`},
+		{"normalizer": `{"type":"Replace","pattern":{"String":"a"},"content":""}`},
+		{"normalizer": `{"type":"Replace","pattern":{"String":"e "},"content":" e"}`},
+		{"normalizer": `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"a"},{"type":"Replace","pattern":{"String":"the"},"content":" "},{"type":"NFC"}]}`},
+	}
+	for _, behavior := range []string{"Isolated", "MergedWithPrevious", "MergedWithNext", "Removed", "Contiguous"} {
+		for _, pattern := range []string{`{"String":" "}`, `{"String":"e"}`, `{"String":" t"}`, `{"Regex":"\\s+"}`, `{"Regex":"\\s+(?!\\S)|\\p{L}+"}`, `{"Regex":"(?<=a) ?\\p{L}+|\\s"}`} {
+			parts = append(parts, map[string]string{"pre_tokenizer": fmt.Sprintf(`{"type":"Sequence","pretokenizers":[{"type":"Split","pattern":%s,"behavior":%q},`+bytes+`]}`,
+				pattern, behavior, len(parts)%2 == 0)})
+		}
+	}
+	f := readFamilies(t)
+	for _, prepend := range []string{"first", "always", "never"} {
+		parts = append(parts, map[string]string{"pre_tokenizer": fmt.Sprintf(`{"type":"Sequence","pretokenizers":[
+			{"type":"Metaspace","replacement":"▁","prepend_scheme":%q,"split":false},{"type":"Digits","individual_digits":true}]}`, prepend)})
+	}
+	parts = append(parts, map[string]string{"without": "lstrip"}, map[string]string{"without": "rstrip"})
+	for i, part := range parts {
+		of := f.find(t, "llama3")
+		if part["without"] != "" || strings.Contains(part["pre_tokenizer"], "Metaspace") {
+			of = f.find(t, "mistral split") // texts split between two spaces
+		}
+		tok := f.changed(t, of, part)
+		rng := rand.New(rand.NewPCG(8, uint64(i)))
+		e, cuts, names := tok.NewEncoder(), tok.NewCuts(), addedNames(tok)
+		for range 60 {
+			text, plain := borderText(rng, tok, names)
+			checkCuts(t, fmt.Sprint(part), e, cuts, rng, text, plain)
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 )
 
 // Format returns the Format.Calls of a coppice.Request that holds the calls of an output to the form and
-// to the schemas of the tools, from the moment that a call begins. opened says that the prompt ends with
-// the opening tag of the model's reasoning, in which calls do not count.
-func (c *Calling) Format(tools []Tool, opened bool) string {
+// to the schemas of the tools, from the moment that a call begins; with must the output consists of calls. opened says
+// that the prompt ends with the opening tag of the model's reasoning, in which calls do not count.
+func (c *Calling) Format(tools []Tool, must, opened bool) string {
 	var t conversation.Turn
 	offered := make([]conversation.Tool, len(tools))
 	for i := range tools {
 		offered[i] = conversation.Tool{Name: tools[i].Name, Parameters: tools[i].Parameters}
 	}
-	if err := t.Offer(offered, conversation.Choice{Form: c.Form.Name}); err != nil {
+	if err := t.Offer(offered, conversation.Choice{Required: must, Form: c.Form.Name}); err != nil {
 		panic("tool: tools without a choice are refused: " + err.Error())
 	}
 	if opened {

@@ -142,6 +142,9 @@ func (r *rig) expectOutputs(o *order) {
 		params.Seed = s.seed
 		s.want = r.oracle.Expect(o.req.Prompt, params, o.limit, newOutline(&o.req, r.cfg.Vocabulary).mask)
 		s.reason = scheduler.Ending{Reason: scheduler.Length}
+		if o.req.Pooling != scheduler.NoPooling {
+			s.reason.Reason = scheduler.Stop
+		}
 		shape := newOutline(&o.req, r.cfg.Vocabulary)
 		for n := range len(s.want) {
 			if ended, e := shape.feed(s.want[:n+1]); ended {
@@ -152,11 +155,11 @@ func (r *rig) expectOutputs(o *order) {
 	}
 }
 
-// outputLimit returns the most tokens that an output of req may have: MaxTokens if that is
+// outputLimit returns the most tokens that an output of req may have: none of an embedding, MaxTokens if that is
 // set, else the lowest of the limits of the configuration, the model and the pool. The last
 // token of an output is never run, so it needs no room.
 func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Info) int {
-	if req.MaxTokens > 0 {
+	if req.MaxTokens > 0 || req.Pooling != scheduler.NoPooling {
 		return req.MaxTokens
 	}
 	n := len(req.Prompt)

@@ -287,6 +287,24 @@ func TestEncodersShareTheCache(t *testing.T) {
 	wait.Wait()
 }
 
+// trained is a tokenizer like Llama 3's, small enough to be trained for a test.
+var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
+	data, err := tokenizer.Train(tokenizer.TrainConfig{VocabSize: 4000, Special: []string{"<|turn|>", "<|end|>"}}, opticks.Text())
+	if err != nil {
+		return nil, err
+	}
+	return tokenizer.Parse(data, nil)
+})
+
+func trainedTokenizer(t testing.TB) *tokenizer.Tokenizer {
+	t.Helper()
+	tok, err := trained()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tok
+}
+
 // family is a tokenizer.json of a common pipeline.
 type family struct {
 	name string

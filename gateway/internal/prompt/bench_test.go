@@ -7,6 +7,7 @@ func BenchmarkRead(b *testing.B) {
 	// English has about 4 bytes per token with this vocabulary; the count is reported.
 	chatBody := conversationBody(30_000, 20)
 	textBody := completionBody(30_000)
+	longBody := conversationBody(600_000, 80) // an agent's conversation, of which a turn has all before it
 	for _, c := range []struct {
 		name  string
 		kind  Kind
@@ -18,6 +19,8 @@ func BenchmarkRead(b *testing.B) {
 		{"text/8k/cache=warm", Completions, textBody, 64 << 20},
 		{"chat/8k/cache=cold", Chat, chatBody, -1},
 		{"chat/8k/cache=warm", Chat, chatBody, 64 << 20},
+		{"chat/140k/cache=cold", Chat, longBody, -1},
+		{"chat/140k/cache=warm", Chat, longBody, 64 << 20},
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			r := testReader(b, Config{Tokenizer: tok, Template: tmpl, CacheBytes: c.bytes})

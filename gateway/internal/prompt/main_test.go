@@ -82,6 +82,17 @@ func byServer(tok *tokenizer.Tokenizer, tmpl *chat.Template, kind Kind, body []b
 			return tok.EncodePrompt(nil, p.Text), nil
 		}
 	}
+	if kind == Embeddings {
+		ask, err := openai.DecodeEmbeddings(body, openai.Options{})
+		if err != nil {
+			return nil, err
+		}
+		if in := ask.Inputs[0]; in.Tokens != nil {
+			return in.Tokens, nil
+		} else {
+			return tok.EncodePrompt(nil, in.Text), nil
+		}
+	}
 	ask, err := openai.DecodeChat(body, openai.Options{})
 	if err != nil {
 		return nil, err

@@ -16,12 +16,13 @@ type Kind uint8
 const (
 	Completions    Kind = iota // /v1/completions
 	Chat                       // /v1/chat/completions
+	Embeddings                 // /v1/embeddings
 	Messages                   // /v1/messages
 	OllamaChat                 // /api/chat
 	OllamaGenerate             // /api/generate
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "messages", "ollama-chat", "ollama-generate")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "ollama-chat", "ollama-generate")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }

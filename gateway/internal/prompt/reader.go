@@ -100,6 +100,8 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	switch kind {
 	case Chat:
 		peek = openai.PeekChat
+	case Embeddings:
+		peek = openai.PeekEmbeddings
 	case Messages:
 		peek = peekMessages
 	case OllamaChat:
@@ -116,7 +118,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
-	if p.Prompts = q.Prompts; kind == Completions || p.generate != nil && p.generate.Raw {
+	if p.Prompts = q.Prompts; kind == Completions || kind == Embeddings || p.generate != nil && p.generate.Raw {
 		r.completion(p)
 	} else {
 		p.Prompts = 1

@@ -91,7 +91,7 @@ func TestReadAgreesWithTheServer(t *testing.T) {
 	for _, body := range []string{conversationBody(5000, 10), completionBody(3000), tokenBody(100)} {
 		bodies = append(bodies, []byte(body))
 	}
-	chats, completions := 0, 0
+	chats, completions, embeddings := 0, 0, 0
 	var p Prompt
 	for _, name := range templates {
 		for _, bytes := range []int{-1, 4 << 10, 64 << 20} { // caches for nothing, for few texts, for many
@@ -103,11 +103,14 @@ func TestReadAgreesWithTheServer(t *testing.T) {
 				if agrees(t, r, Completions, body, &p) {
 					completions++
 				}
+				if agrees(t, r, Embeddings, body, &p) {
+					embeddings++
+				}
 			}
 		}
 	}
-	if chats < 1000 || completions < 200 {
-		t.Errorf("%d chats and %d completions are taken, want more", chats, completions)
+	if chats < 1000 || completions < 200 || embeddings < 20 {
+		t.Errorf("%d chats, %d completions and %d requests for embeddings are taken, want more", chats, completions, embeddings)
 	}
 }
 

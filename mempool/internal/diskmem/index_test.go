@@ -9,7 +9,6 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
-	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -25,7 +24,7 @@ func TestHugeIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			id := storetest.Identity()
 			c := Config{Dir: t.TempDir(), Identity: id, Bytes: 1 << 20, SegmentBytes: 1 << 20}
-			open := func() *slotted.Store {
+			open := func() *Store {
 				s, err := Open(c)
 				if err != nil {
 					t.Fatal(err)

@@ -19,7 +19,6 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
-	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -28,7 +27,7 @@ type disk struct {
 	*testing.T
 	c    Config
 	dir  string // of the identity
-	s    *slotted.Store
+	s    *Store
 	last mempool.OpID
 }
 
