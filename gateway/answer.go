@@ -199,7 +199,7 @@ func (a *answer) end(err error) {
 	if !a.whole {
 		a.last = append(a.last, a.p.wire.ends[0]...) // close an event that was too long to be held back
 	}
-	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e)
+	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.tokens)
 }
 
 // broken records that the worker broke off its answer with err, unless the client left first.

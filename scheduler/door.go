@@ -154,7 +154,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	s.plans.masks.Reset()
 	if s.fetches != nil {
 		s.dropExpectations()
-		s.dropParks(err)
+		s.tiers.dropParks(err)
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}

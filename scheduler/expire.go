@@ -69,7 +69,7 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 			at, some = t, true
 		}
 	}
-	if t, due := s.parks.next(); due && (!some || t < at) {
+	if t, due := s.tiers.nextPark(); due && (!some || t < at) {
 		at, some = t, true
 	}
 	if e := s.sessions.expected; len(e) > 0 && (!some || e[0].wake() < at) {

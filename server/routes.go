@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/ollama"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -68,13 +69,13 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
-	on("/v1/responses", post((*call).createResponse))
-	on("/v1/responses/{id}", map[string]endpoint{
+	on(responses.Path, post((*call).createResponse))
+	on(responses.Path+"/{id}", map[string]endpoint{
 		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
 		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
 	})
-	on("/v1/responses/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
-	on("/v1/responses/{id}/cancel", post((*call).cancelResponse))
+	on(responses.Path+"/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
+	on(responses.Path+"/{id}/cancel", post((*call).cancelResponse))
 	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
