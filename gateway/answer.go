@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -116,7 +117,7 @@ func (a *answer) pass(b []byte, err error) []byte {
 	if a.stream {
 		b = a.hold(b, err == io.EOF)
 		if len(b) > 0 {
-			a.done = a.whole && bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), a.lastEvent())
+			a.done = a.whole && a.atEnd(bytes.TrimRight(b, "\r\n"))
 		}
 		if a.done && err != nil {
 			err = io.EOF // the client has the complete answer: a later error is irrelevant
@@ -186,12 +187,25 @@ var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"
 // messageStop is the last event of a stream of Anthropic's API.
 var messageStop = []byte(`data: {"type":"message_stop"}`)
 
-// lastEvent returns the event that ends a whole stream.
-func (a *answer) lastEvent() []byte {
-	if a.p.messages {
-		return messageStop
+// responseEnds begin the last event of a stream of /v1/responses, which has the whole response.
+var responseEnds = [...][]byte{[]byte("event: response.completed"), []byte("event: response.incomplete"), []byte("event: response.failed")}
+
+// atEnd reports whether b, the bytes of whole events without the last line end, ends with the event that ends a stream.
+func (a *answer) atEnd(b []byte) bool {
+	switch {
+	case a.p.messages:
+		return bytes.HasSuffix(b, messageStop)
+	case a.p.responses:
+		last := b[max(bytes.LastIndex(b, eventEnd), bytes.LastIndex(b, eventEndCR), 0):]
+		last = bytes.TrimLeft(last, "\r\n")
+		for _, mark := range responseEnds {
+			if bytes.HasPrefix(last, mark) {
+				return true
+			}
+		}
+		return false
 	}
-	return eventDone
+	return bytes.HasSuffix(b, eventDone)
 }
 
 // count counts the events in b, which arrived at now, and reports progress to the router if that
@@ -230,6 +244,10 @@ func (a *answer) end(err error) {
 	a.ended = io.EOF
 	if a.p.messages {
 		a.last = anthropic.AppendErrorEvent(a.last, e)
+		return
+	}
+	if a.p.responses {
+		a.last = responses.AppendErrorEvent(a.last, e, a.tokens)
 		return
 	}
 	a.last = append(a.last, eventMark...)

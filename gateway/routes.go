@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 )
 
 // mount sets up the routes and the reverse proxy.
@@ -42,6 +43,10 @@ func (g *Gateway) mount() {
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
+	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
+	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
+	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
+	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
 	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
@@ -121,6 +126,11 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 		}
 		return p.stage(false)
 	})
+}
+
+// stored returns the handler for requests about a stored response, which the worker that has it answers.
+func (g *Gateway) stored() http.HandlerFunc {
+	return g.proxied(func(p *proxiedRequest, r *http.Request, _ string) error { return p.readStored(r.PathValue("id")) })
 }
 
 // forward handles requests that any worker with the model can answer.
