@@ -34,6 +34,7 @@ type Node struct {
 	sys      *actors.System
 	template *chat.Template
 	controls *chat.Controls
+	names    names // of parked sessions
 }
 
 // Open starts a Node. It reports all faults of cfg at once. If it fails, the caller still owns

@@ -38,6 +38,9 @@ func TestMain(m *testing.M) {
 		if err := errors.Join(os.Chdir(tmp), os.MkdirAll(filepath.Dir(nano), 0o755), model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1})); err != nil {
 			panic(err)
 		}
+		if dir := os.Getenv(parkTest); dir != "" {
+			parkOn(dir)
+		}
 		return m.Run()
 	}())
 }

@@ -3,6 +3,7 @@ package coppice_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"os"
@@ -55,6 +56,21 @@ func printed(t *testing.T, f func(), at func(line string)) string {
 	return <-text
 }
 
+// speaking runs f with the embedded model in the place of the generated one.
+func speaking(t *testing.T, f func()) {
+	t.Helper()
+	aside := nano + ".aside"
+	if err := errors.Join(os.Rename(nano, aside), os.Symlink(filepath.Join(root, "cmd/internal/speak/speak.gguf"), nano)); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := errors.Join(os.Remove(nano), os.Rename(aside, nano)); err != nil {
+			t.Fatal(err)
+		}
+	}()
+	f()
+}
+
 // visit returns a function for printed: it fetches the card of the worker that the program
 // starts, and then interrupts the program.
 func visit(t *testing.T) func(line string) {
@@ -79,7 +95,7 @@ func visit(t *testing.T) func(line string) {
 }
 
 // TestEmbedding runs the programs of README and docs/embedding.md. Both pages show Example word
-// for word; docs/embedding.md shows Example_fleet too, and README lines of Example_server.
+// for word; docs/embedding.md shows Example_fleet too, docs/sessions.md Example_agent, and README lines of Example_server.
 func TestEmbedding(t *testing.T) {
 	for _, tc := range []struct {
 		file, function string
@@ -93,6 +109,8 @@ func TestEmbedding(t *testing.T) {
 			[]string{"README.md", "docs/embedding.md"}},
 		{"example_fleet_test.go", "Example_fleet", 25, Example_fleet, visit(t), `^worker \S+ at http://127.0.0.1:\d+ publishes its cache in blocks of \d+ tokens\nevents at tcp://`,
 			[]string{"docs/embedding.md"}},
+		{"example_agent_test.go", "Example_agent", 40, func() { speaking(t, Example_agent) }, nil, `(?s)^(the lamp burns: (true|false)\n|an adviser: [1-9]\d* tokens cached <nil>\n)+the answer: .* <nil>\n$`,
+			[]string{"docs/sessions.md"}},
 	} {
 		body := program(t, tc.file, tc.function)
 		if n := strings.Count(body, "\n") + 1; n > tc.lines {

@@ -34,6 +34,8 @@ var (
 	ErrLogits        = wording.Error(engine.ErrLogits)           // the backend computed no usable logits
 	ErrNotCached     = wording.Error(radixcache.ErrNotCached)    // the cache does not hold the prefix
 	ErrNoSession     = wording.Error(scheduler.ErrNoSession)     // no turn of the session has ended, or it was released
+	ErrNoTier        = wording.Error(scheduler.ErrNoTier)        // a Park without Config.Tiers
+	ErrParkFailed    = wording.Error(scheduler.ErrParkFailed)    // a tier has no room for a Park, or fails
 	ErrPinBudget     = wording.Error(radixcache.ErrPinBudget)    // more pinned tokens than Scheduler.PinnedTokens
 )
 

@@ -32,8 +32,10 @@ type SessionOptions struct {
 	// sampling and so on of the turns that do not bring their own; in Template and Controls how messages
 	// are rendered. Request.Tokens and Request.Prompt have no effect.
 	Chat ChatOptions
-	// Tools are what Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
+	// Tools are the functions that Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
 	Tools []tool.Tool
+	// MustCall makes the first turn of each Run call a tool. Default: the model decides.
+	MustCall bool
 	// MaxTurns bounds the turns of one Run. Default: 32.
 	MaxTurns int
 	// Budget bounds the tokens that the session and all its forks add, input and output together, whether they are
@@ -73,10 +75,11 @@ type Session struct {
 	stopped bool           // the last token of past is a stop token
 	calls   int            // of tools so far, for their ids
 	ran     bool           // a turn was tried
+	noted   bool           // Park has kept its name
 	pinned  bool           // see SessionOptions.Pin; belongs to the running turn
 }
 
-// sessionShared is what a session and its forks have in common.
+// sessionShared has the parts that a session and its forks have in common.
 type sessionShared struct {
 	opts    SessionOptions
 	calling tool.Calling // zero without tools
@@ -89,7 +92,6 @@ type sessionState uint8
 const (
 	idle sessionState = iota
 	busy
-	parked
 	released
 )
 
@@ -229,7 +231,7 @@ func (s *Session) Fork() (*Session, error) {
 }
 
 // Release ends the session: it aborts a running turn with ErrSessionReleased, and says that the session takes no
-// further turn, as Node.ReleaseSession does. Forks live on. A second call does nothing.
+// further turn, as Node.ReleaseSession does. It removes the name that Park has kept. Forks live on. A second call does nothing.
 func (s *Session) Release() {
 	s.mu.Lock()
 	if s.state == released {
@@ -237,11 +239,14 @@ func (s *Session) Release() {
 		return
 	}
 	s.state = released
-	stop, ran := s.stop, s.ran
+	stop, ran, noted := s.stop, s.ran, s.noted
 	s.past, s.pending, s.lead = nil, nil, nil
 	s.mu.Unlock()
 	if stop != nil {
 		stop(ErrSessionReleased)
+	}
+	if noted {
+		_ = s.node.names.drop(s.node.sys.Notes(), s.ref()) // a name that can't be removed can be resumed
 	}
 	if ran { // else the node knows nothing of it
 		_ = s.node.ReleaseSession(context.Background(), s.ref()) // fails where the node forgot it, or has ended

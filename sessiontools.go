@@ -16,8 +16,8 @@ import (
 // If a turn fails, the session stays as it was before that turn, with the results of the calls before it: Run without messages
 // goes on there. Errors: those of Chat, ErrSessionTurns, and the cause of the end of ctx.
 func (s *Session) Run(ctx context.Context, messages ...chat.Message) (Result, error) {
-	for range s.shared.opts.MaxTurns {
-		t := &turnOf{s: s, calls: len(s.shared.opts.Tools) > 0}
+	for turn := range s.shared.opts.MaxTurns {
+		t := &turnOf{s: s, calls: len(s.shared.opts.Tools) > 0, must: s.shared.opts.MustCall && turn == 0}
 		r, err := collect(t.run(ctx, s.Request(), messages))
 		if err != nil || !t.calls {
 			return r, err

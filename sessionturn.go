@@ -19,6 +19,7 @@ type turnOf struct {
 	lead     []chat.Message
 	stopped  bool // the last token of base is a stop token
 	calls    bool // tools may be called
+	must     bool // and one must be
 	opened   bool // the prompt ends with the opening tag of the reasoning
 	added    int  // tokens of the prompt that are not in base
 	reserved int  // tokens taken from the purse
@@ -80,7 +81,7 @@ func (t *turnOf) begin(ctx context.Context, messages []chat.Message) (context.Co
 	if err := s.available(); err != nil {
 		return ctx, err
 	}
-	*t = turnOf{s: s, calls: t.calls, base: s.past, lead: s.lead, stopped: s.stopped}
+	*t = turnOf{s: s, calls: t.calls, must: t.must, base: s.past, lead: s.lead, stopped: s.stopped}
 	t.input = appendSegment(s.pending, segment{messages: slices.Clone(messages)})
 	s.state = busy
 	ctx, s.stop = context.WithCancelCause(ctx)
@@ -104,7 +105,7 @@ func (t *turnOf) prepare(ctx context.Context, req *Request) error {
 	if c := &t.s.shared.calling; t.calls {
 		req.SpecialText = slices.Concat(req.SpecialText, c.Tokens)
 		if req.Format == (Format{}) && len(req.AllowedTokens) == 0 {
-			req.Format.Calls = c.Format(t.s.shared.opts.Tools, t.opened)
+			req.Format.Calls = c.Format(t.s.shared.opts.Tools, t.must, t.opened)
 		}
 	}
 	if req.MaxTokens < 0 { // the scheduler refuses it
@@ -233,7 +234,7 @@ func (t *turnOf) pin(ctx context.Context) {
 	}
 }
 
-// purse is what is left of a budget of tokens.
+// purse holds the rest of a budget of tokens.
 type purse struct {
 	mu      sync.Mutex
 	limited bool
@@ -246,8 +247,7 @@ func (p *purse) rest() (tokens int, limited bool) {
 	return p.left, p.limited
 }
 
-// take reserves the input tokens of a turn, and output tokens: most of them, if most is above 0 and there are
-// as many. It returns the number of output tokens, 0 without a limit.
+// take reserves the input tokens of a turn and at most this many output tokens; with most 0 all that are left. It returns the number of output tokens, 0 without a limit.
 func (p *purse) take(input, most int) (output int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -24,6 +24,7 @@ type schedulerActor struct {
 	broken  bool                            // the device is lost: plan no more steps
 	alarm   alarm                           // rings at the next time limit
 	last    *flush                          // the flush in progress, if any
+	parks   parking
 }
 
 func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
@@ -66,6 +67,7 @@ func (a *schedulerActor) receive(self *process, message any) {
 	a.deliver()
 	a.pump()
 	a.flushed()
+	a.unparked()
 	a.wake()
 }
 

@@ -168,7 +168,7 @@ func (c CurveConfig) predict(ctx context.Context, t *Trace, of *CurveTrace) erro
 
 // simulate replays t on a cache of the capacity of the point at, and fills in its field Simulated.
 func (c CurveConfig) simulate(ctx context.Context, t *Trace, at *CurvePoint) error {
-	matched, err := replayPolicy(ctx, t, c.radix(at.CapacityTokens))
+	matched, err := replayPolicy(ctx, NamedTrace{Trace: t}, c.radix(at.CapacityTokens))
 	at.Simulated = float64(matched) / float64(max(1, t.Tokens()))
 	return err
 }

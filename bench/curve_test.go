@@ -75,7 +75,7 @@ func checkCurveTrace(t *testing.T, named NamedTrace, got CurveTrace) {
 	}
 	for j, p := range got.Points {
 		radix := RadixConfig{Trim: true, CapacityTokens: p.CapacityTokens}
-		matched, err := replayPolicy(t.Context(), named.Trace, radix)
+		matched, err := replayPolicy(t.Context(), named, radix)
 		if err != nil || p.Simulated != float64(matched)/all || p.Difference != 100*(p.Curve-p.Simulated) {
 			t.Errorf("%s: %+v, replayed %d, %v", got.Name, p, matched, err)
 		}
@@ -122,11 +122,11 @@ func TestCompareCurveBadInput(t *testing.T) {
 // TestCurveTableText pins the printed table.
 func TestCurveTableText(t *testing.T) {
 	table := &CurveTable{PageTokens: 16, Samples: 1024, Traces: []CurveTrace{
-		{TraceSizes: TraceSizes{"a", 2, 400, 1, 320}, BaseTokens: 32, Points: []CurvePoint{
+		{TraceSizes: TraceSizes{"a", 2, 400, 1, 320, 0}, BaseTokens: 32, Points: []CurvePoint{
 			{Factor: 0.25, CapacityTokens: 16, Simulated: 0.25, Curve: 0.241, Difference: -0.9},
 			{Factor: 8, CapacityTokens: 256, Simulated: 0.5, Curve: 0.5025, Difference: 0.25},
 		}},
-		{TraceSizes: TraceSizes{"b", 1, 48, 32, 48}, BaseTokens: 48, Points: []CurvePoint{{Factor: 1, CapacityTokens: 48}}},
+		{TraceSizes: TraceSizes{"b", 1, 48, 32, 48, 0}, BaseTokens: 48, Points: []CurvePoint{{Factor: 1, CapacityTokens: 48}}},
 	}}
 	const legend = `
 Pages of 16 tokens, LRU. size: of the cache, as a multiple of the predicting one, and in tokens, at

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
+	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
 )
 
@@ -18,7 +19,17 @@ import (
 type NamedTrace struct {
 	Name  string
 	Trace *Trace
-	Scale int // served tokens for each token of the trace; 0 means 1. See [MooncakeScale]
+	Scale int       // served tokens for each token of the trace; 0 means 1. See [MooncakeScale]
+	Warm  *Trace    // replayed before, and not counted: policies that learn have learnt from it. Nil: none
+	Live  []float64 // capacities, as shares of the live working set, instead of PolicyConfig.Shares
+}
+
+// shares returns the capacities for the trace, as shares of its working set or of its live working set.
+func (t *NamedTrace) shares(cfg *PolicyConfig) []float64 {
+	if t.Live != nil {
+		return t.Live
+	}
+	return cfg.Shares
 }
 
 // PolicyConfig sizes a [ComparePolicies]. The zero value works.
@@ -95,11 +106,18 @@ type TraceSizes struct {
 	Tokens           int    `json:"tokens"` // of all requests
 	Scale            int    `json:"scale"`
 	WorkingSetTokens int    `json:"working_set_tokens"` // of distinct whole pages
+	// LiveSetTokens is the working set of the sessions that run, if capacities are shares of that: the whole
+	// pages of their present contexts, on average over the requests.
+	LiveSetTokens int `json:"live_set_tokens,omitempty"`
 }
 
 // sizes describes t, which is p in pages of pageTokens.
 func (t NamedTrace) sizes(p *pageTrace, pageTokens int) TraceSizes {
-	return TraceSizes{t.Name, t.Trace.Requests(), t.Trace.Tokens(), max(1, t.Scale), p.pages * pageTokens}
+	live := 0
+	if t.Live != nil {
+		live = p.livePages(t.Trace) * pageTokens
+	}
+	return TraceSizes{t.Name, t.Trace.Requests(), t.Trace.Tokens(), max(1, t.Scale), p.pages * pageTokens, live}
 }
 
 // String returns the sizes for a legend.
@@ -107,6 +125,9 @@ func (s *TraceSizes) String() string {
 	scale := ""
 	if s.Scale > 1 {
 		scale = fmt.Sprintf(" (each stands for %d served ones)", s.Scale)
+	}
+	if s.LiveSetTokens > 0 {
+		scale += fmt.Sprintf(", %d of them in the working set of the sessions that run", s.LiveSetTokens)
 	}
 	return fmt.Sprintf("%s: %d requests, %d tokens%s, %d of them in the working set", s.Name, s.Requests, s.Tokens, scale, s.WorkingSetTokens)
 }
@@ -131,6 +152,9 @@ type PolicyResult struct {
 	SavedTokens int     `json:"saved_tokens"` // matched, so not computed
 	HitRate     float64 `json:"hit_rate"`     // SavedTokens over all tokens
 	OfBest      float64 `json:"of_best"`      // SavedTokens over ClairvoyantTokens; 1 if both are 0
+	// Recomputed is the number of tokens that were computed again because they had been evicted: those that a
+	// cache without limit would have matched, less SavedTokens.
+	Recomputed int `json:"recomputed_tokens"`
 }
 
 // ComparePolicies replays every trace under every policy at every capacity, as
@@ -174,9 +198,18 @@ func ComparePolicies(ctx context.Context, traces []NamedTrace, cfg PolicyConfig,
 // pages.
 func describe(t NamedTrace, p *pageTrace, cfg PolicyConfig) PolicyTrace {
 	out := PolicyTrace{TraceSizes: t.sizes(p, cfg.PageTokens), IdealTokens: p.ideal() * cfg.PageTokens}
-	for _, share := range cfg.Shares {
+	for _, share := range t.shares(&cfg) {
+		whole := p.pages
+		if out.LiveSetTokens > 0 {
+			whole = out.LiveSetTokens / cfg.PageTokens
+		}
+		longest := p.longest()
+		if t.Warm != nil {
+			longest = max(longest, kv.FloorPages(t.Warm.longest, cfg.PageTokens))
+		}
+		pages := max(int(math.Round(share*float64(whole))), longest, 1)
 		out.Capacities = append(out.Capacities, PolicyCapacity{
-			Share: share, CapacityTokens: p.capacity(share, cfg.PageTokens), Policies: make([]PolicyResult, len(cfg.Policies)),
+			Share: share, CapacityTokens: pages * cfg.PageTokens, Policies: make([]PolicyResult, len(cfg.Policies)),
 		})
 	}
 	return out
@@ -196,7 +229,7 @@ func (c PolicyConfig) compareAt(t NamedTrace, p *pageTrace, at *PolicyCapacity) 
 			policy, err := policyNamed(name)
 			if err == nil {
 				radix := RadixConfig{PageTokens: c.PageTokens, Policy: policy, CapacityTokens: at.CapacityTokens}
-				at.Policies[k].SavedTokens, err = replayPolicy(ctx, t.Trace, radix)
+				at.Policies[k].SavedTokens, err = replayPolicy(ctx, t, radix)
 			}
 			return inTrace(t, err)
 		})
@@ -217,6 +250,7 @@ func (table *PolicyTable) rate() {
 				if r.SavedTokens > c.ClairvoyantTokens {
 					panic(fmt.Sprintf("bench: %s on %s with room for %d tokens saved %d, the best possible is %d", r.Policy, t.Name, c.CapacityTokens, r.SavedTokens, c.ClairvoyantTokens))
 				}
+				r.Recomputed = t.IdealTokens - r.SavedTokens
 				r.HitRate, r.OfBest = float64(r.SavedTokens)/all, 1
 				if c.ClairvoyantTokens > 0 {
 					r.OfBest = float64(r.SavedTokens) / float64(c.ClairvoyantTokens)
@@ -282,14 +316,23 @@ func policyNamed(name string) (p radixcache.Policy, err error) {
 
 // replayPolicy returns the number of tokens that a replay matches. Leaves are evicted
 // from their ends (Trim), as a node's cache does.
-func replayPolicy(ctx context.Context, t *Trace, cfg RadixConfig) (matched int, err error) {
+func replayPolicy(ctx context.Context, t NamedTrace, cfg RadixConfig) (matched int, err error) {
 	cfg.Trim = true
-	if err := cfg.validate(t); err != nil {
+	if err := cfg.validate(t.Trace); err != nil {
 		return 0, err
 	}
-	p := &radixPlay{ctx: ctx, trace: t, cfg: cfg, progress: func() {}}
-	r, err := p.replay(cfg, nil)
+	r, err := newReplayer(t.Trace, cfg)
 	if err != nil {
+		return 0, err
+	}
+	if t.Warm != nil {
+		if err := r.warm(t.Warm); err != nil {
+			return 0, err
+		}
+		r.turns, r.unnamed = t.Trace.turns, t.Trace.unnamed
+	}
+	p := &radixPlay{ctx: ctx, trace: t.Trace, cfg: cfg, progress: func() {}}
+	if err := p.run(r, nil); err != nil {
 		return 0, err
 	}
 	return r.matched, nil

@@ -118,11 +118,11 @@ func TestComparePoliciesBadInput(t *testing.T) {
 // TestPolicyTableText pins the printed table.
 func TestPolicyTableText(t *testing.T) {
 	table := &PolicyTable{PageTokens: 16, Policies: []string{"lru", "cost-aware"}, Traces: []PolicyTrace{
-		{TraceSizes: TraceSizes{"a", 2, 400, 1, 320}, IdealTokens: 200, Capacities: []PolicyCapacity{
+		{TraceSizes: TraceSizes{"a", 2, 400, 1, 320, 0}, IdealTokens: 200, Capacities: []PolicyCapacity{
 			{Share: 0.05, CapacityTokens: 16, ClairvoyantTokens: 160, Policies: []PolicyResult{{SavedTokens: 80}, {SavedTokens: 120}}},
 			{Share: 0.125, CapacityTokens: 48, ClairvoyantTokens: 200, Policies: []PolicyResult{{SavedTokens: 150}, {SavedTokens: 200}}},
 		}},
-		{TraceSizes: TraceSizes{"b", 1, 48, 32, 48}, Capacities: []PolicyCapacity{
+		{TraceSizes: TraceSizes{"b", 1, 48, 32, 48, 0}, Capacities: []PolicyCapacity{
 			{Share: 0.1, CapacityTokens: 48, Policies: make([]PolicyResult, 2)},
 		}},
 	}}

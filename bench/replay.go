@@ -19,6 +19,13 @@ type replayer struct {
 	free  []kv.PageID // returned pages, reused last in first out
 	pages []kv.PageID // pages of the current request: matched ones, then new ones
 
+	turns   []TraceTurn // of the trace that is being replayed; nil: it has no times
+	unnamed bool
+	at      int           // requests of it so far
+	before  time.Duration // time before it, of an earlier trace
+	names   uint32        // sessions of earlier traces
+	warming bool          // nothing is counted
+
 	matched, partial             int // tokens matched so far, in whole pages and in parts of pages
 	held                         int // number of matched pages of the current request
 	fnv                          uint64
@@ -36,6 +43,7 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 		return nil, err
 	}
 	r := &replayer{cache: cache, pageTokens: cfg.cache().PageTokens, fnv: fnvOffset}
+	r.turns, r.unnamed = t.turns, t.unnamed
 	r.pages = make([]kv.PageID, 0, t.longest/r.pageTokens)
 	r.free = make([]kv.PageID, 0, 1)
 	if cfg.CapacityTokens > 0 {
@@ -51,6 +59,7 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 // that frees too few pages and a failed audit are errors.
 func (r *replayer) step(request []kv.Token) error {
 	key := radixcache.Key{Tokens: request}
+	turn := r.turn()
 	r.match.start()
 	m := r.cache.Match(key)
 	r.match.stop()
@@ -77,13 +86,48 @@ func (r *replayer) step(request []kv.Token) error {
 	r.insert.start()
 	key.Tokens = request[:whole*r.pageTokens]
 	handle, r.free = r.cache.Extend(handle, key, r.pages, r.free)
+	r.cache.EndTurn(handle, nil, turn)
 	r.cache.Unpin(handle)
 	r.insert.stop()
 
+	if r.warming {
+		return r.audit()
+	}
 	r.matched += m.Tokens
 	r.partial += m.Partial.Tokens
 	r.fnv = foldFNV(r.fnv, m.Tokens)
 	return r.audit()
+}
+
+// turn tells the cache the time of the next request, if the trace has times, and that its session has come. It
+// returns the turn.
+func (r *replayer) turn() (turn radixcache.Turn) {
+	if r.turns == nil {
+		return turn
+	}
+	t := r.turns[r.at]
+	r.at++
+	r.cache.Tick(r.before + t.At)
+	if t.Session != 0 && !r.unnamed {
+		turn.Session = radixcache.SessionID(r.names + t.Session)
+		r.cache.BeginTurn(turn.Session)
+	}
+	return turn
+}
+
+// warm replays a trace that does not count.
+func (r *replayer) warm(t *Trace) error {
+	r.turns, r.unnamed, r.warming = t.turns, t.unnamed, true
+	for _, request := range t.requests {
+		if err := r.step(request); err != nil {
+			return err
+		}
+	}
+	r.warming, r.at = false, 0
+	for _, turn := range t.turns {
+		r.before, r.names = max(r.before, turn.At), max(r.names, turn.Session)
+	}
+	return nil
 }
 
 // room returns the number of pages available without eviction, in a limited pool.

@@ -41,6 +41,9 @@ type Trace struct {
 	requests [][]kv.Token
 	tokens   int // sum of the lengths
 	longest  int // tokens of the longest request
+
+	turns   []TraceTurn // by request; nil: the trace has no times
+	unnamed bool        // the cache is not told the sessions of turns
 }
 
 // Requests returns the number of requests.

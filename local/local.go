@@ -20,6 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/wording"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -37,7 +38,7 @@ type Options struct {
 	// Neutral makes Model.Sampling neutral, whatever the model recommends: temperature 1 and all else off.
 	Neutral bool
 	// Node configures the scheduler and its limits. Open sets Backend, and Tokenizer, Template
-	// and EOS to those of the model.
+	// and EOS to those of the model, as well as Pooling if that is not set.
 	Node coppice.Config
 	// Backend opens the backend, and may adapt cfg to the backend's limits. The model is closed
 	// when it returns. Default: engine/cpu with KVTokens and Threads.
@@ -55,6 +56,8 @@ type Model struct {
 	Sampling engine.SamplingParams
 	// NoTemplate is the reason why the Node has no chat template; nil if it has one.
 	NoTemplate error
+	// NoPooling is the reason why embeddings are not made as the model's files say; nil if they are.
+	NoPooling error
 }
 
 // Open opens the model at path: a GGUF file, or a directory laid out like Hugging Face's. Its
@@ -81,6 +84,11 @@ func open(path string, o *Options) (*Model, error) {
 			return nil, err
 		}
 	}
+	if cfg.Pooling == scheduler.NoPooling {
+		if cfg.Pooling, opened.NoPooling, err = pooling(path); err != nil {
+			return nil, err
+		}
+	}
 	m, err := model.Open(path)
 	if err != nil {
 		return nil, err
@@ -99,6 +107,20 @@ func open(path string, o *Options) (*Model, error) {
 		return nil, errors.Join(err, cfg.Backend.Close())
 	}
 	return opened, nil
+}
+
+// pooling returns how the files of the model at path say that embeddings are made, NoPooling if they don't;
+// no is the reason why that can't be done.
+func pooling(path string) (p scheduler.Pooling, no, err error) {
+	kind, err := model.ReadPooling(path)
+	switch kind {
+	case "":
+	case scheduler.LastToken.String(), scheduler.MeanTokens.String():
+		err = errors.Join(err, p.UnmarshalText([]byte(kind)))
+	default:
+		no = fmt.Errorf("the model's files ask for the pooling %s; supported are last and mean", kind)
+	}
+	return p, no, err
 }
 
 func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {

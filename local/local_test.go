@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/local"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -88,5 +89,43 @@ func TestOpenFails(t *testing.T) {
 	defer m.Close()
 	if !errors.Is(m.NoTemplate, chat.ErrInvalid) || m.Template() != nil {
 		t.Errorf("%v", m.NoTemplate)
+	}
+}
+
+// TestPooling: embeddings are made as modules.json of the directory says, unless the caller says otherwise
+// or it can't be done.
+func TestPooling(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "nano")
+	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		t.Fatal(err)
+	}
+	says := func(mode string) {
+		t.Helper()
+		err := errors.Join(os.WriteFile(filepath.Join(dir, "modules.json"), []byte(`[{"path":"1_Pooling","type":"sentence_transformers.models.Pooling"}]`), 0o644),
+			os.MkdirAll(filepath.Join(dir, "1_Pooling"), 0o755), os.WriteFile(filepath.Join(dir, "1_Pooling", "config.json"), []byte(`{"pooling_mode":"`+mode+`"}`), 0o644))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, tc := range []struct {
+		mode     string
+		o        coppice.Config
+		want     scheduler.Pooling
+		declined bool
+	}{
+		{"mean", coppice.Config{}, coppice.MeanTokens, false},
+		{"lasttoken", coppice.Config{}, coppice.LastToken, false},
+		{"mean", coppice.Config{Pooling: coppice.LastToken}, coppice.LastToken, false},
+		{"cls", coppice.Config{}, coppice.LastToken, true},
+	} {
+		says(tc.mode)
+		m, err := local.Open(dir, local.Options{KVTokens: 512, Threads: 1, Node: tc.o})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.Pooling() != tc.want || (m.NoPooling != nil) != tc.declined {
+			t.Errorf("%s: %v, %v", tc.mode, m.Pooling(), m.NoPooling)
+		}
+		m.Close()
 	}
 }

@@ -14,6 +14,9 @@ func (t *tree) attach(n node) NodeID {
 	was := t.shapeOf(parent)
 	t.unheap(parent)
 	n.stamp = t.clock
+	if t.turns.by != nil {
+		n.mark = t.turnsBefore(parent, n.tokens.Slice()) << markTurns
+	}
 	id := t.newNode(&n)
 	t.by.used(&t.nodes[id].use)
 	t.link(parent, id)

@@ -14,10 +14,12 @@ func (e *eviction) allOrders() []*order {
 func (w *walk) eviction() {
 	c := w.c
 	for kind, places := range c.places {
-		if want := len(c.nodes); len(places) != want && !(kind == byRank && !c.ranked && places == nil) || len(c.line) != want {
+		unused := kind == byRank && !c.ranked || kind == byDue && c.turns.by == nil
+		if want := len(c.nodes); len(places) != want && !(unused && places == nil) || len(c.line) != want {
 			failf("%d links, %d places for %d nodes", len(c.line), len(places), want)
 		}
 	}
+	w.turns()
 	inLines := 0
 	for i, o := range c.allOrders() {
 		w.orderAlone(i, o)
@@ -120,7 +122,7 @@ func (e *eviction) checkListed(id NodeID) {
 		if n.space == nil {
 			failf("node %d is not in use but in heap %d at %d", id, kind, at)
 		}
-		h := [heapKinds]*leafHeap{&n.space.order.late, &n.space.order.ranked}[kind]
+		h := [heapKinds]*leafHeap{&n.space.order.late, &n.space.order.ranked, &e.turns.due}[kind]
 		if at < 0 || at >= len(h.Items) || h.Items[at].id != id {
 			failf("node %d is not at %d in heap %d", id, at, kind)
 		}
@@ -128,7 +130,7 @@ func (e *eviction) checkListed(id NodeID) {
 	leaf := n.space != nil && n.flags&isRoot == 0 && n.pins == 0 && n.isLeaf()
 	waits := n.flags&inLine != 0 // true also for nodes that are no longer leaves
 	switch {
-	case in[byRank] != (leaf && e.ranked), in[byAge] && (!leaf || waits), leaf && e.byLine() && !in[byAge] && !waits:
+	case in[byRank] != (leaf && e.ranked), in[byDue] != (leaf && e.turns.by != nil), in[byAge] && (!leaf || waits), leaf && e.byLine() && !in[byAge] && !waits:
 		failf("node %d, a leaf to evict: %v; by rank: %v, by age: %v, in line: %v", id, leaf, in[byRank], in[byAge], waits)
 	}
 }

@@ -1,6 +1,9 @@
 package radixcache
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // eviction is the layer above the slab that keeps the orders in which leaves are
 // evicted.
@@ -30,6 +33,7 @@ type eviction struct {
 	common  *order            // order of all namespaces without a quota
 	tenants []*order          // orders of namespaces with a quota that hold nodes, oldest order first
 	dead    []*order          // orders of flushed trees that still hold nodes
+	turns   turns             // where sessions end, under the policy Session
 	clock   uint64            // number of accesses; the stamp of the latest walk
 }
 
@@ -37,6 +41,7 @@ type eviction struct {
 const (
 	byAge = iota
 	byRank
+	byDue // the heap turns.due, of all orders
 	heapKinds
 )
 
@@ -46,6 +51,10 @@ func newEviction(cfg Config) eviction {
 	e.places[byAge] = places{nowhere}
 	if e.ranked {
 		e.places[byRank] = places{nowhere}
+	}
+	if s, ok := by.(*sessionRanking); ok {
+		e.turns = turns{by: s, ends: make(map[SessionID]*turnEnd)}
+		e.places[byDue] = places{nowhere}
 	}
 	e.common = e.newOrder(Root)
 	return e
@@ -61,6 +70,9 @@ func (e *eviction) newNode(n *node) NodeID {
 		e.places[byAge] = append(e.places[byAge], nowhere)
 		if e.ranked {
 			e.places[byRank] = append(e.places[byRank], nowhere)
+		}
+		if e.turns.by != nil {
+			e.places[byDue] = append(e.places[byDue], nowhere)
 		}
 	}
 	return id
@@ -119,6 +131,9 @@ func (e *eviction) enlist(id NodeID) {
 	if e.ranked {
 		o.ranked.put(e.places[byRank], heapKey{e.rank(n), n.stamp, id})
 	}
+	if s := e.turns.by; s != nil {
+		e.turns.due.put(e.places[byDue], heapKey{s.due(&n.use), n.stamp, id})
+	}
 	if !e.byLine() || n.flags&inLine != 0 || e.places[byAge][id] != nowhere {
 		return
 	}
@@ -141,6 +156,22 @@ func (e *eviction) unheap(id NodeID) {
 	}
 	if e.ranked {
 		o.ranked.take(e.places[byRank], id)
+	}
+	if e.turns.by != nil {
+		e.turns.due.take(e.places[byDue], id)
+	}
+}
+
+// settle brings the ranks up to date that change with time.
+func (e *eviction) settle() {
+	s := e.turns.by
+	if s == nil {
+		return
+	}
+	for due := &e.turns.due; len(due.Items) > 0 && due.Items[0].key <= uint64(s.now); {
+		id := due.Items[0].id
+		s.weigh(&e.nodes[id].use)
+		e.enlist(id)
 	}
 }
 
@@ -192,8 +223,13 @@ func (e *eviction) absorb(parent, child NodeID) {
 	p.reused(n.hits)
 	p.prio = max(p.prio, n.prio)
 	if e.ranked {
+		chain := e.turns.by != nil && p.isLeaf() && p.flags&isRoot == 0 && p.mark&(flagHeld|mostForks<<markForks) == 0
+		if e.turns.by != nil && !chain {
+			e.turns.by.lose(parent, p.gen, hashPage(n.tokens.Slice(), e.cfg.PageTokens), &n.use)
+		}
 		e.by.absorb(&p.use, &n.use, !p.isLeaf())
 	}
+	e.turns.pass(&e.slab, child, parent, math.MaxInt32)
 }
 
 // oldest returns the least recently used unpinned leaf of an order, or Root if there is

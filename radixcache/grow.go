@@ -194,6 +194,7 @@ func (t *tree) dropTails(parent NodeID, prefix []kv.Token, page kv.PageID, freed
 			panic(fmt.Sprintf("radixcache: Insert: page %d already belongs to tail leaf %d", page, lower))
 		}
 		t.noteRemoval(lower, BySuperseding, n.tokens.Len(), 1)
+		t.superseded(lower)
 		freed = t.detach(lower, freed)
 		at, _ = t.find(parent, prefix) // the siblings have moved
 	}

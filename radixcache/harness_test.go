@@ -302,7 +302,7 @@ func (h *harness) comparePage(k mkey, e *entry, p treePage) {
 // countsHits reports whether the policy keeps hits exact across joins.
 func (h *harness) countsHits() bool {
 	p := h.m.policy
-	return h.m.whole || p == LFU || p == SLRU || !modeled(p)
+	return h.m.whole || p == LFU || p == SLRU || p == CostAware
 }
 
 func (h *harness) compareHandles() {

@@ -42,6 +42,7 @@ func (h *harness) weakest(all bool) []kv.PageID {
 	if modeled(h.m.policy) {
 		return nil
 	}
+	h.c.settle() // as Evict does first
 	best := Root
 	for i := range h.c.nodes {
 		id, n := NodeID(i), &h.c.nodes[i]

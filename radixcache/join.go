@@ -98,6 +98,7 @@ func (t *tree) fuse(chain []NodeID) {
 		}
 		n.reused(u.hits)
 		n.prio, n.mark = max(n.prio, u.prio), max(n.mark, u.mark)
+		t.turns.fused(&t.slab, id, last)
 		t.delist(id)
 		t.freeNode(id)
 		t.links.count--

@@ -17,7 +17,11 @@ func (c *Cache) Pin(m Match) NodeID {
 	if id == Root {
 		return Root
 	}
-	c.nodes[id].reused(1)
+	n := &c.nodes[id]
+	n.reused(1)
+	if s := c.turns.by; s != nil {
+		s.returned(&n.use)
+	}
 	c.touch(id)
 	c.verify("Pin") // no tidy before: a join could remove the match's Partial.Node
 	return id

@@ -10,8 +10,8 @@ import (
 // and its ranking. A new policy adds itself to both lists, with the next number.
 // CONTRIBUTING.md has the recipe.
 var (
-	policyNames = enum.New[Policy]("radixcache", "policy", "lru", "lfu", "fifo", "mru", "slru", "priority", "cost-aware")
-	rankings    = [...]func(Config) ranking{newLRU, newLFU, newFIFO, newMRU, newSLRU, newPriority, newCostAware}
+	policyNames = enum.New[Policy]("radixcache", "policy", "lru", "lfu", "fifo", "mru", "slru", "priority", "cost-aware", "session")
+	rankings    = [...]func(Config) ranking{newLRU, newLFU, newFIFO, newMRU, newSLRU, newPriority, newCostAware, newSession}
 )
 
 // Policies returns all policies, in the order of their numbers.

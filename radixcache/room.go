@@ -11,6 +11,7 @@ import (
 // MinPages of namespaces.
 func (t *tree) evict(pages int, all bool, freed []kv.PageID) []kv.PageID {
 	before := len(freed)
+	t.settle()
 	for len(freed)-before < pages {
 		id, reason := t.weakest(all)
 		if id == Root {
@@ -94,6 +95,7 @@ func (t *tree) keepQuotaOf(ns kv.Namespace, at NodeID, freed []kv.PageID) []kv.P
 // MaxPages, and returns freed with their pages appended.
 func (t *tree) trimToQuota(o *order, freed []kv.PageID) []kv.PageID {
 	q := o.quota
+	t.settle()
 	for q.MaxPages > 0 && o.pages > q.MaxPages {
 		id := t.victim(o)
 		if id == Root {

@@ -57,6 +57,7 @@ func (t *tree) split(id NodeID, k int) NodeID {
 	t.counts.Splits++
 	t.version++
 	t.reshaped(uid, shape{})
+	t.turns.pass(&t.slab, id, uid, t.nodes[uid].end())
 	t.rerank(id)
 	return uid
 }

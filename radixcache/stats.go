@@ -18,10 +18,11 @@ const (
 	ByFlush                     // Flush; counted when Evict removes the pages
 	ByDistrust                  // Purge of marked nodes
 	BySuperseding               // a new, longer child made a tail leaf redundant
+	ByParking                   // Drop
 	reasonCount
 )
 
-var reasonNames = enum.New[Reason]("radixcache", "reason", "capacity", "quota", "age", "flush", "distrust", "superseded")
+var reasonNames = enum.New[Reason]("radixcache", "reason", "capacity", "quota", "age", "flush", "distrust", "superseded", "parked")
 
 // String returns the reason's name in statistics, such as "capacity".
 func (r Reason) String() string { return reasonNames.Name(r) }

@@ -35,6 +35,9 @@ func (w *queue) full() error {
 // AddOrDisplace must not end a waiting request for one that would then be refused for
 // another reason.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
+	if n := len(req.Session); n > MaxSessionName {
+		return 0, refuse("Session", ErrInvalid, "the session's name has %d bytes, want at most %d", n, MaxSessionName)
+	}
 	if limit, err = s.cfg.checkRequest(&s.info, req); err != nil {
 		return 0, err
 	}
@@ -76,6 +79,7 @@ func (s *Scheduler) accept(now time.Duration, req Request, limit int) {
 		g.allowed.format = s.plans.masks.Format(req.Format, req.StopTokens, g.allowed.early != nil)
 	}
 	s.open[req.ID] = g
+	s.turnBegins(now, &g.req)
 	for i := range req.Samples {
 		s.enter(now, g, i, limit)
 	}
@@ -153,6 +157,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	s.plans.masks.Reset()
 	if s.fetches != nil {
 		s.dropExpectations()
+		s.tiers.dropParks(err)
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}

@@ -8,7 +8,7 @@ import (
 )
 
 // expectLead is how long before an expected turn its prefix is fetched. A disk of 3 GB/s reads 30 GB in it,
-// the KV of some 300,000 tokens of 100 KB. An earlier fetch would hold pages that nobody uses.
+// the KV of some 300,000 tokens of 100 KB. An earlier fetch would hold pages without use.
 //
 // expectGrace is how long after the expected time a fetched prefix is kept for a turn that is late.
 const (
@@ -29,8 +29,8 @@ type expectation struct {
 // ExpectSession announces that a turn of a session comes in the given time. What the session's last turn
 // left is fetched from lower tiers before that, at most expectLead ahead, and kept on the device until the
 // turn is admitted, or expectGrace has passed, or requests need the pages. Of a quarter of the pool at most
-// such prefixes are fetched. A later call replaces an earlier one. Without lower tiers the call only checks
-// that the session is known. Errors: ErrNoCache; ErrInvalid unless 0 <= in <= 24 h; ErrNoSession.
+// such prefixes are fetched. Under the policy radixcache.Session, what is on the device already is evicted last
+// in that time. A later call replaces an earlier one. Errors: ErrNoCache; ErrInvalid unless 0 <= in <= 24 h; ErrNoSession.
 func (s *Scheduler) ExpectSession(now time.Duration, ref SessionRef, in time.Duration) error {
 	if s.cache == nil {
 		return ErrNoCache
@@ -43,10 +43,8 @@ func (s *Scheduler) ExpectSession(now time.Duration, ref SessionRef, in time.Dur
 		return err
 	}
 	s.unexpect(x)
-	if s.fetches != nil {
-		x.expect.due, x.expect.until = now+in-min(in, expectLead), now+in+expectGrace
-		s.sessions.expects(x)
-	}
+	x.expect.due, x.expect.until = now+in-min(in, expectLead), now+in+expectGrace
+	s.sessions.expects(x)
 	s.tickSessions(now)
 	s.verify()
 	return nil
@@ -63,7 +61,7 @@ func (ss *sessions) expects(x *session) {
 	ss.expected = slices.Insert(ss.expected, at, x)
 }
 
-// wake returns the time at which something is to be done about the expected turn.
+// wake returns the time at which the expected turn needs something.
 func (x *session) wake() time.Duration {
 	if x.expect.q != nil || x.expect.due == 0 {
 		return x.expect.until
@@ -92,6 +90,8 @@ func (s *Scheduler) tickSessions(now time.Duration) {
 			continue
 		}
 		s.sessions.expected = slices.Delete(s.sessions.expected, 0, 1)
+		s.cache.Tick(now)
+		s.cache.ExpectTurn(x.id)
 		if x.expect.q = s.prefetch(now, x); x.expect.q == nil {
 			x.expect = expectation{}
 			continue
@@ -100,7 +100,7 @@ func (s *Scheduler) tickSessions(now time.Duration) {
 	}
 }
 
-// dropExpectations ends all of them.
+// dropExpectations ends all expectations.
 func (s *Scheduler) dropExpectations() {
 	for len(s.sessions.expected) > 0 {
 		s.unexpect(s.sessions.expected[0])
@@ -112,7 +112,7 @@ func (s *Scheduler) dropExpectations() {
 // Requests that come in the meantime follow it, as they follow each other. It gives way before all of them,
 // as its priority is the lowest. prefetch returns nil if there is nothing to fetch, or no room.
 func (s *Scheduler) prefetch(now time.Duration, x *session) *sequence {
-	if len(x.tokens) < 2 {
+	if s.fetches == nil || len(x.tokens) < 2 {
 		return nil
 	}
 	g := &group{req: Request{

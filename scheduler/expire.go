@@ -56,8 +56,8 @@ func (x *expiries) drop(q *sequence) {
 }
 
 // NextExpiry returns the next time at which Expire has something to do: a time limit of an
-// open request or of a fetch ends, with Config.Tiers a conversation becomes idle, or the fetch
-// for an expected turn begins or is given up. It reports false if there is none. A shell sets its timer by it.
+// open request or of a fetch ends, with Config.Tiers a conversation becomes idle, or an
+// expected turn must be prepared or given up. It reports false if there is none. A shell sets its timer by it.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	var at time.Duration
 	some := len(s.expiries.Items) > 0
@@ -68,6 +68,9 @@ func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 		if t, due := s.fetches.nextWake(); due && (!some || t < at) {
 			at, some = t, true
 		}
+	}
+	if t, due := s.tiers.nextPark(); due && (!some || t < at) {
+		at, some = t, true
 	}
 	if e := s.sessions.expected; len(e) > 0 && (!some || e[0].wake() < at) {
 		at, some = e[0].wake(), true
@@ -82,8 +85,8 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 	some := false
 	if s.fetches != nil {
 		s.fetches.tick(now)
-		s.tickSessions(now)
 	}
+	s.tickSessions(now)
 	for len(s.expiries.Items) > 0 && s.expiries.Items[0].at <= now {
 		q := s.expiries.Items[0].q
 		s.expiries.drop(q)

@@ -137,6 +137,8 @@ func (e *Explanation) removal() string {
 		return "because its namespace held more than its quota"
 	case radixcache.ByAge:
 		return "because it was unused for longer than the time limit of the cache"
+	case radixcache.ByParking:
+		return "because its session was parked"
 	case radixcache.ByDistrust:
 		return "because its content may have been wrong"
 	}

@@ -22,6 +22,7 @@ func (s *Scheduler) FlushCache() {
 		return
 	}
 	if s.tiers != nil {
+		s.tiers.dropParks(fmt.Errorf("%w: the cache was flushed", ErrParkFailed))
 		s.tiers.clear()
 		s.fetches.stop()
 	}

@@ -1,12 +1,14 @@
 package scheduler
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // ErrNoSession reports that no turn of a session has ended yet, or that the session was released or
@@ -50,12 +52,13 @@ type sessions struct {
 	byRef    map[SessionRef]*session
 	oldest   *session // ends of the list by last use
 	newest   *session
+	groups   map[string]uint8     // by class or tenant: see group
 	tokens   int                  // sum of len(session.tokens)
 	expected []*session           // with a turn that is expected, by the time of session.expect.due
 	ids      radixcache.SessionID // the latest that was given
 }
 
-// session is what one session has left. A turn is a request that names it.
+// session holds what one session has left. A turn is a request that names it.
 type session struct {
 	ref          SessionRef
 	id           radixcache.SessionID
@@ -73,7 +76,7 @@ type session struct {
 }
 
 func newSessions(poolTokens int) sessions {
-	return sessions{info: poolTokens, byRef: make(map[SessionRef]*session)}
+	return sessions{info: poolTokens, byRef: make(map[SessionRef]*session), groups: make(map[string]uint8)}
 }
 
 // key returns the cache key of the session's last turn, without the last token, whose KV was never computed.
@@ -139,6 +142,7 @@ func (s *Scheduler) forgetSession(x *session) {
 	s.sessions.remember(x, nil)
 	s.sessions.unlink(x)
 	delete(s.sessions.byRef, x.ref)
+	s.cache.ForgetTurns(x.id)
 }
 
 // remember replaces the tokens of x's last turn. Where all sessions together then have too many, those not
@@ -152,13 +156,52 @@ func (ss *sessions) remember(x *session, tokens []kv.Token) {
 	}
 }
 
+// turnBegins notes that a request has come, which may be a turn of a session.
+func (s *Scheduler) turnBegins(now time.Duration, req *Request) {
+	if req.Session == "" || s.cache == nil {
+		return
+	}
+	if x := s.sessions.byRef[req.sessionRef()]; x != nil {
+		s.cache.Tick(now)
+		s.cache.BeginTurn(x.id)
+	}
+}
+
+// maxGroups bounds the groups of requests whose pauses are learnt apart. Requests of further classes are of
+// group 0, as those without a class and a tenant.
+const maxGroups = 16
+
+// group returns the number of a request's class, or of its tenant if it has none.
+func (ss *sessions) group(req *Request) uint8 {
+	name := cmp.Or(req.Class, req.Tenant)
+	if name == "" {
+		return 0
+	}
+	id, known := ss.groups[name]
+	if !known && len(ss.groups) < maxGroups-1 {
+		id = uint8(len(ss.groups) + 1)
+		ss.groups[name] = id
+	}
+	return id
+}
+
 // turnEnds notes what q leaves, whose first tokens, as many as valid says, are in the cache now. Of several
 // samples only the first one counts: the next turn can continue only one of them.
 func (s *Scheduler) turnEnds(now time.Duration, q *sequence, valid int) {
-	if q.req.Session == "" || q.sample != 0 || s.cache == nil || valid == 0 {
+	valid = q.wholeMedia(valid)
+	if s.cache == nil || valid == 0 || q.table.shared != kv.CeilPages(valid, s.info.PageTokens) || s.prefixes.flushedSince(q) {
+		return // not all of it is in the tree
+	}
+	turn := radixcache.Turn{Group: s.sessions.group(q.req)}
+	tail := q.tokens[valid-valid%s.info.PageTokens : valid]
+	s.cache.Tick(now)
+	if q.req.Session == "" || q.sample != 0 {
+		s.cache.EndTurn(q.table.pin, tail, turn)
 		return
 	}
 	x := s.useSession(q.req.sessionRef())
+	turn.Session = x.id
+	s.cache.EndTurn(q.table.pin, tail, turn)
 	x.turns++
 	s.sessions.remember(x, q.tokens[:min(valid+1, len(q.tokens))])
 	x.public, x.media = min(q.req.PublicTokens, q.prompt), q.req.Media
@@ -176,6 +219,9 @@ func (s *Scheduler) ReleaseSession(ref SessionRef) error {
 	x, err := s.sessions.find(ref)
 	if err != nil {
 		return err
+	}
+	if s.room.fault != planted.KeepReleased {
+		s.cache.ReleaseTurns(x.id)
 	}
 	s.forgetSession(x)
 	s.verify()

@@ -50,7 +50,7 @@ func TestExpectSessionFetches(t *testing.T) {
 			h.step()
 		}
 		if c.wait > 30*time.Second && !c.fetched {
-			h.add(3, seq(2, 240), 1) // the pages are nobody's
+			h.add(3, seq(2, 240), 1) // no turn keeps the pages
 			h.run()
 		}
 		h.addTurn(4, "a", seq(0, 80), 1)
@@ -160,5 +160,38 @@ func TestSessionBounds(t *testing.T) {
 	}
 	if n := len(b.s.sessions.byRef); n != maxSessions || b.s.sessions.byRef[SessionRef{Name: long}] != nil {
 		t.Errorf("%d sessions are remembered, the first one too: %v", n, b.s.sessions.byRef[SessionRef{Name: long}] != nil)
+	}
+}
+
+// TestSessionPolicyEvictsWhatNoTurnContinues checks that under the policy Session a branch that a session has left,
+// and a session that was released, make room before an older session that may come back.
+func TestSessionPolicyEvictsWhatNoTurnContinues(t *testing.T) {
+	for _, policy := range []radixcache.Policy{radixcache.LRU, radixcache.Session} {
+		for _, release := range []bool{false, true} {
+			b := newBed(t, Config{Eviction: policy}, 4, 12)
+			turn := func(id RequestID, session string, prompt []kv.Token) int {
+				t.Helper()
+				if err := b.s.Add(b.now, Request{ID: id, Session: session, Prompt: prompt, MaxTokens: 1}); err != nil {
+					t.Fatal(err)
+				}
+				return b.run()[id].CachedTokens
+			}
+			turn(1, "old", seq(0, 9))
+			turn(2, "b", seq(30, 17))
+			need := 16 // tokens: more than the pages that are left, less than those and what b leaves
+			if release {
+				need = 30
+				if err := b.s.ReleaseSession(SessionRef{Name: "b"}); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				turn(3, "b", seq(60, 9)) // another history
+			}
+			turn(4, "c", seq(80, need))
+			kept := policy == radixcache.Session
+			if cached := turn(5, "old", seq(0, 9)); (cached > 0) != kept {
+				t.Errorf("%v, released %v: the old session finds %d tokens", policy, release, cached)
+			}
+		}
 	}
 }

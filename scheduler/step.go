@@ -22,7 +22,11 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	s.room.demand = 0
 	if s.fetches != nil {
 		s.fetches.tick(now)
+	}
+	if s.cache != nil {
+		s.cache.Tick(now)
 		s.tickSessions(now)
+		s.tiers.stepParks(now)
 	}
 	if len(s.open) == 0 {
 		return s.planMoves(now)

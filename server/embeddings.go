@@ -40,8 +40,9 @@ func (c *call) embeddings() error {
 		c.prepare(&reqs[i], &ask.Params)
 	}
 	vectors, usage := make([][]float32, len(reqs)), conversation.Usage{}
-	for lo := 0; lo < len(reqs); lo += inputsAtOnce {
-		hi := min(lo+inputsAtOnce, len(reqs))
+	most := min(inputsAtOnce, c.s.cfg.MaxChoices)
+	for lo := 0; lo < len(reqs); lo += most {
+		hi := min(lo+most, len(reqs))
 		if err := c.shorten(reqs[lo:hi]); err != nil {
 			return err
 		}

@@ -83,7 +83,7 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 		c.Policy = scheduler.DLPM // fair shares: no tenant waits for the long prompts of another
 	}
 	opened, err := local.Open(dir, local.Options{
-		Node:    coppice.Config{MaxRequests: c.MaxRequests, Tiers: c.tiers(), Log: nodeLog(log.Named("node"))},
+		Node:    coppice.Config{MaxRequests: c.MaxRequests, Pooling: c.pooling(), Tiers: c.tiers(), Log: nodeLog(log.Named("node"))},
 		Neutral: c.SamplingDefaults == "neutral",
 		Backend: func(m *model.Model, cfg *coppice.Config) (engine.Backend, error) {
 			backend, err := c.backend(m, s, log)
@@ -106,8 +106,16 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	if opened.NoTemplate != nil {
 		log.Warn("no chat template: /v1/chat/completions is refused", zap.Error(opened.NoTemplate))
 	}
+	if opened.NoPooling != nil {
+		log.Warn("embeddings take the last token: --pooling", zap.Error(opened.NoPooling))
+	}
 	s.node, s.generated, s.sampling = opened.Node, opened.Generated, opened.Sampling
 	return s, nil
+}
+
+// pooling returns the pooling of --pooling, NoPooling for auto.
+func (c *serveCmd) pooling() scheduler.Pooling {
+	return map[string]scheduler.Pooling{"last": scheduler.LastToken, "mean": scheduler.MeanTokens}[c.Pooling]
 }
 
 // scheduler returns the scheduler's configuration from the flags, for this device.

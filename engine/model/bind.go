@@ -71,7 +71,7 @@ func (l *Layer) slots(out []slot, c *Config, prefix string) []slot {
 // means that the model computes something that config.json does not describe.
 func (m *Model) bind(w *weights) error {
 	m.layers = make([]Layer, m.config.Layers)
-	rest := maps.Clone(w.tensors)
+	rest := fullNames(w.tensors)
 	var missing []string
 	var errs []error
 	for _, s := range m.slots() {
@@ -106,6 +106,23 @@ func (m *Model) bind(w *weights) error {
 			unsupported("tensors that %s does not have: %s", m.config.Architecture, some(sortedKeys(rest)))))
 	}
 	return errors.Join(errs...)
+}
+
+// fullNames returns a copy of tensors with the names that slots has: models that are published for
+// embeddings leave out the head, and with it the prefix "model." of all other weights.
+func fullNames(tensors map[string]*Tensor) map[string]*Tensor {
+	const prefix = "model."
+	if tensors[strings.TrimPrefix(embedName, prefix)] == nil || tensors[embedName] != nil {
+		return maps.Clone(tensors)
+	}
+	all := make(map[string]*Tensor, len(tensors))
+	for name, t := range tensors {
+		if name != headName {
+			name = prefix + name
+		}
+		all[name] = t
+	}
+	return all
 }
 
 // some joins the first few names.

@@ -265,7 +265,6 @@ func TestGGUFRefused(t *testing.T) {
 		{"tokenizer.ggml.bos_token_id", uint32(1 << 20), ErrFormat, "outside the vocabulary of 320 tokens"},
 		{"tokenizer.ggml.bos_token_id", nil, ErrFormat, "no bos_token_id"},
 		{"tokenizer.ggml.eos_token_id", int32(-1), ErrFormat, "eos_token_id is -1"},
-		{"tokenizer.ggml.add_eos_token", true, ErrUnsupported, "add_eos_token"},
 	} {
 		changed := filepath.Join(t.TempDir(), "changed.gguf")
 		if err := os.WriteFile(changed, rewriteGGUF(t, path, set(pairs, tc.key, tc.value), nil), 0o644); err != nil {

@@ -93,6 +93,7 @@ func (f *metaFields) shape(c *Config, w *weights) {
 		f.fail(unsupported("%sattention.value_length is %d, key_length %d; supported are equal ones", f.prefix, dim, c.HeadDim))
 	}
 	f.seen[f.prefix+"vocab_size"] = true // taken from the embedding
+	f.seen[f.prefix+poolingKey] = true   // see ReadPooling
 	embed := w.tensors["token_embd.weight"]
 	switch {
 	case embed == nil || len(embed.Shape) != 2:

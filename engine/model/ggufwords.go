@@ -55,6 +55,7 @@ type vocabulary struct {
 
 	bos, eos []kv.Token
 	addBOS   bool
+	addEOS   bool // a text ends with eos[0], as those of some embedding models
 }
 
 // readVocabulary reads and checks the metadata of the tokenizer.
@@ -88,9 +89,7 @@ func readVocabulary(meta *gguf.Meta) (*vocabulary, error) {
 	if add, there := meta.Bool(wordKeys + "add_bos_token"); there {
 		v.addBOS = add
 	}
-	if add, _ := meta.Bool(wordKeys + "add_eos_token"); add {
-		return nil, unsupported("%sadd_eos_token is true; supported is false", wordKeys)
-	}
+	v.addEOS, _ = meta.Bool(wordKeys + "add_eos_token")
 	return v, v.readSpecial()
 }
 
@@ -131,6 +130,9 @@ func (v *vocabulary) readSpecial() error {
 		if ok && !slices.Contains(v.eos, end) {
 			v.eos = append(v.eos, end)
 		}
+		if name == "eos_token_id" && v.addEOS && !ok {
+			return damaged("%sadd_eos_token is set, but no eos_token_id", wordKeys)
+		}
 	}
 	for i, kind := range v.kinds {
 		if t := kv.Token(i); kind == tokenControl && slices.Contains(endNames, v.tokens[i]) && !slices.Contains(v.eos, t) {
@@ -168,6 +170,9 @@ func (v *vocabulary) files() (Words, error) {
 		}
 	}
 	file := object{"version": "1.0", "truncation": nil, "padding": nil, "added_tokens": addedTokens, "post_processor": nil}
+	if v.addEOS {
+		file["post_processor"] = v.ending()
+	}
 	model := object{"type": "BPE", "dropout": nil, "unk_token": nil, "continuing_subword_prefix": nil, "end_of_word_suffix": nil,
 		"fuse_unk": v.pieces, "byte_fallback": v.pieces, "ignore_merges": v.pre.ignoreMerges, "vocab": vocab}
 	if v.pieces {
@@ -186,6 +191,17 @@ func (v *vocabulary) files() (Words, error) {
 	}
 	file["model"] = model
 	return v.marshal(file)
+}
+
+// ending returns the step that appends the end-of-text token to a text.
+func (v *vocabulary) ending() object {
+	end := v.tokens[v.eos[0]]
+	text := func(id string) object { return object{"Sequence": object{"id": id, "type_id": 0}} }
+	special := object{"SpecialToken": object{"id": end, "type_id": 0}}
+	return object{
+		"type": "TemplateProcessing", "single": []object{text("A"), special}, "pair": []object{text("A"), special, text("B"), special},
+		"special_tokens": object{end: object{"id": end, "ids": []kv.Token{v.eos[0]}, "tokens": []string{end}}},
+	}
 }
 
 func added(id int, content string, special bool) object {

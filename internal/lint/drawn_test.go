@@ -9,8 +9,8 @@ import "testing"
 // for sessions and for the tokens of texts encoded before.
 //
 // The goal for the root is 110 third-party packages. protoactor alone needs 108: its package actor imports
-// OpenTelemetry's SDK, a Prometheus exporter and protobuf. The other four are xxh3 with cpuid, for block hashes, and
-// the two of golang.org/x/text. local draws zap's ten besides, by engine/cpu.
+// OpenTelemetry's SDK, a Prometheus exporter and protobuf. The others are xxh3 with cpuid, for block hashes, the two of
+// golang.org/x/text, and jsonschema-go, for tools of Go functions. local draws zap's ten besides, by engine/cpu.
 func TestEmbedderDraws(t *testing.T) {
 	for _, tc := range []struct {
 		imports      []string

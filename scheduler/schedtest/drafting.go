@@ -34,7 +34,7 @@ func (w *world) guess(req *scheduler.Request) {
 	}
 	req.Speculate = pick(rng, scheduler.SpeculateDefault, scheduler.SpeculateDefault, scheduler.SpeculateDefault, scheduler.SpeculateOff, scheduler.SpeculateAuto, 2)
 	errors := pick(rng, 2, 3, 5, 20)
-	if rng.one(4) || !w.sound(req) {
+	if rng.one(4) || !w.sound(req) || req.Pooling != scheduler.NoPooling {
 		return
 	}
 	params := req.Sampling

@@ -211,6 +211,7 @@ func (c *endings) finished() {
 type outputs struct{ watcher }
 
 func (c *outputs) told(s *sample, o *scheduler.Output) {
+	c.embedding(s, o)
 	got := len(s.got)
 	if o.Sampled {
 		if got >= len(s.want) || s.want[got] != o.Token {

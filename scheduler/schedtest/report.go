@@ -28,6 +28,7 @@ type Report struct {
 	CopiedPages  int // copies of boundary pages
 	Drafted      int // guesses that rows verified
 	Confirmed    int // guesses that were right
+	Embeddings   int // delivered to callers
 	MovedPages   int // pages moved between tiers
 	Moves        Moves
 	Preemptions  int

@@ -36,14 +36,15 @@ type rig struct {
 	lost    error     // the error that ended the device; no more plans are made
 	closed  bool      // everything has ended, except messages in flight
 
-	book     book
-	checkers []checker
-	progress *progress // one of the checkers, as are the next two
-	mirror   *mirror
-	failed   *failedKV
-	bug      bug
-	sum      digest
-	report   Report
+	book      book
+	checkers  []checker
+	progress  *progress // one of the checkers, as are the next three
+	mirror    *mirror
+	failed    *failedKV
+	retention *retention
+	bug       bug
+	sum       digest
+	report    Report
 
 	log      *[]kv.Event                      // collects the events for a script; may be nil
 	listener func(*sample, *scheduler.Output) // called with each output; may be nil
@@ -79,6 +80,10 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
 	r.progress, r.mirror, r.failed, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newMirror(r), newFailedKV(r), newTierLedger(r)
+	r.retention = &retention{
+		watcher: watcher{r, "retention"}, released: map[radixcache.NodeID]uint64{},
+		stale: map[radixcache.NodeID]int{}, ends: map[kv.PageID]bool{},
+	}
 	r.checkers = newCheckers(r)
 	b.begin(r)
 	return r, nil
@@ -142,6 +147,9 @@ func (r *rig) expectOutputs(o *order) {
 		params.Seed = s.seed
 		s.want = r.oracle.Expect(o.req.Prompt, params, o.limit, newOutline(&o.req, r.cfg.Vocabulary).mask)
 		s.reason = scheduler.Ending{Reason: scheduler.Length}
+		if o.req.Pooling != scheduler.NoPooling {
+			s.reason.Reason = scheduler.Stop
+		}
 		shape := newOutline(&o.req, r.cfg.Vocabulary)
 		for n := range len(s.want) {
 			if ended, e := shape.feed(s.want[:n+1]); ended {
@@ -152,11 +160,11 @@ func (r *rig) expectOutputs(o *order) {
 	}
 }
 
-// outputLimit returns the most tokens that an output of req may have: MaxTokens if that is
+// outputLimit returns the most tokens that an output of req may have: none of an embedding, MaxTokens if that is
 // set, else the lowest of the limits of the configuration, the model and the pool. The last
 // token of an output is never run, so it needs no room.
 func outputLimit(req *scheduler.Request, cfg *scheduler.Config, info *engine.Info) int {
-	if req.MaxTokens > 0 {
+	if req.MaxTokens > 0 || req.Pooling != scheduler.NoPooling {
 		return req.MaxTokens
 	}
 	n := len(req.Prompt)

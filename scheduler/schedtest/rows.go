@@ -109,7 +109,7 @@ func (c *rowLimits) row(v *rowView) {
 		c.failf("request %d continues at token %d, its last row ended at %d", id, start, s.computed)
 	case row.Sample && int(row.SampleIndex) != end-len(prompt):
 		c.failf("request %d samples output %d after token %d of a prompt of %d", id, row.SampleIndex, end, len(prompt))
-	case !row.Sample && end >= s.tokens():
+	case !row.Sample && end >= s.tokens() && s.of.req.Pooling == scheduler.NoPooling:
 		c.failf("request %d is computed to its end at token %d, but does not sample", id, end)
 	case row.Digest && !(row.Sample && s.of.req.Digest):
 		c.failf("request %d gets a digest without a request for it, or without a sample", id)
@@ -119,6 +119,7 @@ func (c *rowLimits) row(v *rowView) {
 		c.failf("request %d gets a sampled token at %d, within a prompt of %d", id, start, len(prompt))
 	}
 	c.drafts(v)
+	c.hidden(v)
 	for i, t := range row.Tokens {
 		want := kv.Token(0)
 		if at := start + i; at < len(prompt) {

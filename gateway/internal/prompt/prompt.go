@@ -17,9 +17,11 @@ const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
 	Embeddings              // /v1/embeddings
+	Messages                // /v1/messages
+	Responses               // /v1/responses
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "responses")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
@@ -52,6 +54,10 @@ type Prompt struct {
 
 	Prompts, Choices int // number of prompts in the body, 0 if it has none; number of outputs of all of them together
 	OutputTokens     int // most output tokens requested per choice; 0: unknown
+
+	// Names is the stored response, or the item of one, that the request continues or refers to; "" if there is none. Only
+	// the worker that has it knows the prompt.
+	Names string
 
 	// Exact says that Tokens are those computed by a worker with this tokenizer and template, if
 	// it accepts the request. Otherwise Inexact has the reason.

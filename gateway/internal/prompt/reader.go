@@ -6,10 +6,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/textcache"
@@ -100,6 +102,13 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 		peek = openai.PeekChat
 	case Embeddings:
 		peek = openai.PeekEmbeddings
+	case Messages:
+		peek = peekMessages
+	case Responses:
+		peek = func(body []byte, q *openai.Peeked) (err error) {
+			p.Names, err = responses.Peek(body, q)
+			return err
+		}
 	}
 	if err := peek(body, q); err != nil {
 		return err
@@ -113,7 +122,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
-	if kind == Chat {
+	if kind != Completions {
 		p.Prompts = 1
 		r.chat(p, as)
 	} else {
@@ -122,9 +131,20 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
 	p.Exact = p.Inexact == nil
-	if kind == Chat {
+	if kind != Completions {
 		q.Reset() // it refers to parts of the body
 	}
+	return nil
+}
+
+// peekMessages reads a request to Anthropic's API into q, whose fields are those of a chat.
+func peekMessages(body []byte, q *openai.Peeked) error {
+	m, err := anthropic.Peek(body, anthropic.Options{})
+	if err != nil {
+		return err
+	}
+	q.Model, q.User, q.CacheSalt, q.Stream, q.N, q.OutputTokens, q.PublicTokens = m.Model, m.User, m.CacheSalt, m.Stream, 1, m.MaxTokens, m.PublicTokens
+	q.Messages, q.Options, q.ContinueFinal, q.Doubt = m.Messages, m.Options, m.ContinueFinal, m.Doubt
 	return nil
 }
 

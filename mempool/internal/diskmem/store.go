@@ -11,8 +11,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/notes"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
+
+// maxNotes bounds the bytes of all notes of a directory: some thousand sessions of 16,000 tokens.
+const maxNotes = 256 << 20
+
+// Notes implements mempool.Noter.
+func (m *medium) Notes() mempool.Notes { return m.notes }
 
 // Open opens the directory of c.Identity below c.Dir, creating it if needed, and recovers its
 // records. It fails with mempool.ErrLocked while another process has it open.
@@ -41,6 +48,9 @@ func Open(c Config) (*slotted.Store, error) {
 		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
 	info.Warnings = slices.Concat(blockio.Exposed(c.Dir, dir), blockio.Counterpart(c.Dir, c.Identity), warnings)
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
+	if m.notes, err = notes.Open(filepath.Join(dir, "notes"), m.format, maxNotes, c.Inject); err != nil {
+		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
+	}
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil

@@ -1,0 +1,287 @@
+package radixcache
+
+import (
+	"math"
+	"math/bits"
+
+	"github.com/coppice-llm/coppice/radixcache/internal/returns"
+)
+
+// Session evicts the leaf first that is worth least per token: the best rate at which its like came back so
+// far, times the cost to compute a token of it again. What no turn will continue goes before all else: the end
+// of a session that was released, and what a later turn of the same session did not continue. See
+// [Cache.EndTurn] for sessions, and package returns for the rate. A leaf's like are, of sessions with a name,
+// those that took about as many turns, with about as long a pause before the last one; of others, those with
+// as many turns; of shared beginnings, those with as many continuations. Requests may also be grouped (Turn.Group).
+const Session Policy = 7
+
+// tick is the unit of time of the policy Session: 2^24 ns, 1/60 s. A uint32 of them is 2.3 years.
+const tickBits = 24
+
+// turnTicks is the length of an access, for a cache whose Tick is never called: about a second.
+const turnTicks = 64
+
+// A mark of the policy Session, from the highest bits on. The tree takes the higher of two marks where it joins
+// nodes (fuse), so the time comes first.
+//
+//	at 32       time of the last use, in ticks
+//	worth 10    of the class at the age when it was last looked at
+//	class 8     index in sessionRanking.classes
+//	flags 4     below
+//	forks 4     continuations that were removed while there were others, at most 15
+//	turns 6     requests that ended on the path, at most 63
+const (
+	markTurns  = 0
+	markForks  = 6
+	markFlags  = 10
+	markClass  = 14
+	markWorth  = 22
+	markAt     = 32
+	mostTurns  = 1<<6 - 1
+	mostForks  = 1<<4 - 1
+	mostWorth  = returns.MaxWorth
+	mostClass  = 1 << 8
+	flagEnded  = 1 << (markFlags + 0) // a request ended at the node
+	flagStale  = 1 << (markFlags + 1) // no turn will continue it
+	flagHeld   = 1 << (markFlags + 2) // a named session ends at it
+	flagComing = 1 << (markFlags + 3) // a turn of that session is expected now
+)
+
+// The kinds of classes.
+const (
+	kindPlain  = iota // a request without a session ended there
+	kindNamed         // a session's last turn ended there
+	kindShared        // several requests continued it
+	kinds
+)
+
+// sessionRanking is the policy Session in one cache.
+type sessionRanking struct {
+	plainRanking
+	now     uint32 // in ticks
+	timed   bool   // Tick was called; otherwise the time is the number of accesses
+	kinds   [kinds]*returns.Class
+	classes []*returns.Class // by number; the first ones are the kinds
+	byKey   map[uint32]uint8
+	learnt  int // episodes since the latest learning
+	lost    []lostLeaf
+	missing int // entries of lost in use
+}
+
+// lostLeaf is a leaf that was evicted, at which requests without a session ended. If its first page comes back
+// below the same node, a request has continued it.
+type lostLeaf struct {
+	parent NodeID
+	gen    uint32 // of parent
+	page   uint32 // hash of the leaf's first page
+	at     uint32 // ticks: its last use
+	class  uint8
+	turns  uint8 // 0: the entry is not in use
+}
+
+// lostLeaves is the size of the table of lost leaves, a power of two.
+const lostLeaves = 1 << 13
+
+// lostAt returns the entry of the table for a leaf: its only place.
+func (s *sessionRanking) lostAt(parent NodeID, gen, page uint32) *lostLeaf {
+	if s.lost == nil {
+		s.lost = make([]lostLeaf, lostLeaves)
+	}
+	return &s.lost[(uint32(parent)*2654435761^gen*40503^page*2246822519)>>7%lostLeaves]
+}
+
+// lose remembers a leaf that is removed. An older one in its place has not come back so far.
+func (s *sessionRanking) lose(parent NodeID, gen, page uint32, u *use) {
+	if !u.counts() {
+		return
+	}
+	l := s.lostAt(parent, gen, page)
+	if l.turns > 0 {
+		s.episode(l.class, s.now-min(s.now, l.at), (*returns.Class).Left)
+		s.missing--
+	}
+	*l = lostLeaf{parent, gen, page, uint32(u.mark >> markAt), uint8(u.mark >> markClass), uint8(max(u.mark>>markTurns&mostTurns, 1))}
+	s.missing++
+}
+
+// regain returns the turns of a lost leaf whose first page comes back, and counts its return. It returns 0 if
+// there was none.
+func (s *sessionRanking) regain(parent NodeID, gen, page uint32) (turns uint64) {
+	if s.missing == 0 {
+		return 0
+	}
+	l := s.lostAt(parent, gen, page)
+	if l.turns == 0 || l.parent != parent || l.gen != gen || l.page != page {
+		return 0
+	}
+	turns = uint64(l.turns)
+	s.episode(l.class, s.now-min(s.now, l.at), (*returns.Class).Returned)
+	l.turns = 0
+	s.missing--
+	return turns
+}
+
+func newSession(Config) ranking {
+	s := &sessionRanking{byKey: make(map[uint32]uint8)}
+	for k := range s.kinds {
+		s.kinds[k] = returns.New(nil)
+		s.classes = append(s.classes, s.kinds[k])
+	}
+	return s
+}
+
+func (*sessionRanking) ranksByAge() bool { return false }
+
+// rank is 0 for what no turn will continue. Otherwise it is the logarithm of the worth of a token: the node's
+// worth plus that of the cost, which grows with the tokens before it as in CostAware.
+func (s *sessionRanking) rank(u *use, end int) uint64 {
+	if u.mark&(flagStale|flagHeld) == flagStale {
+		return 0
+	}
+	cost := bits.Len64(uint64(65536+end)) - 17 // whole doublings, and the rest linearly
+	rest := uint64(65536+end)>>cost - 65536
+	return 1 + u.mark>>markWorth&mostWorth + uint64(cost)*returns.Octave + rest*returns.Octave>>16
+}
+
+// used records the time, and with it the worth of a thing that was used just now.
+func (s *sessionRanking) used(u *use) {
+	if !s.timed {
+		s.now = uint32(min(u.stamp*turnTicks, math.MaxUint32))
+	}
+	u.mark = u.mark&(1<<markAt-1)&^(flagStale|flagComing) | uint64(s.now)<<markAt
+	s.weigh(u)
+}
+
+// weigh sets the worth in a mark to that of its class and its age.
+func (s *sessionRanking) weigh(u *use) {
+	worth := uint64(mostWorth)
+	if u.mark&flagComing != 0 && s.age(u) >= comingTicks {
+		u.mark &^= flagComing
+	}
+	if u.mark&flagComing == 0 {
+		w, _ := s.classes[u.mark>>markClass%mostClass].Worth(s.age(u))
+		worth = uint64(w)
+	}
+	u.mark = u.mark&^(mostWorth<<markWorth) | worth<<markWorth
+}
+
+// age returns the ticks since the last use.
+func (s *sessionRanking) age(u *use) uint32 { return s.now - min(s.now, uint32(u.mark>>markAt)) }
+
+// due returns the time in ticks at which the worth of u changes: its age enters the next bin.
+func (s *sessionRanking) due(u *use) uint64 {
+	at := u.mark >> markAt
+	if u.mark&flagComing != 0 {
+		return at + comingTicks
+	}
+	_, until := s.classes[0].Worth(s.age(u)) // the steps of all classes are at the same ages
+	return until + min(at, math.MaxUint64-until)
+}
+
+// comingTicks is how long the end of a session is kept for a turn that was expected: 30 s.
+const comingTicks = 30e9 >> tickBits
+
+// absorb lets the parent take over what is known of a child that is removed. A child that was the only way on
+// leaves its place to the parent: the parent is now where its requests ended, or as stale. Otherwise the parent
+// is a beginning that several requests share; children that were stale do not count for that.
+func (s *sessionRanking) absorb(parent, child *use, fork bool) {
+	stale := child.mark&(flagStale|flagHeld) == flagStale
+	at := max(parent.mark>>markAt, child.mark>>markAt)
+	forks := parent.mark>>markForks&mostForks + child.mark>>markForks&mostForks
+	held := parent.mark & flagHeld
+	switch {
+	case stale && (fork || held != 0 || forks > 0):
+		parent.mark = parent.mark&(1<<markAt-1) | at<<markAt
+		s.weigh(parent)
+		return
+	case fork:
+		forks++
+	case forks > 0 || held != 0:
+	default:
+		parent.mark = child.mark & (1<<markAt - 1)
+	}
+	forks = min(forks, mostForks)
+	parent.mark = parent.mark&(1<<markAt-1)&^(mostForks<<markForks) | forks<<markForks | at<<markAt
+	if forks > 0 && held == 0 {
+		parent.mark = parent.mark&^(flagStale|flagComing|(mostClass-1)<<markClass) | uint64(s.class(kindShared, 0, scale(int(forks)), 0))<<markClass
+	}
+	s.weigh(parent)
+}
+
+// divide gives the upper half of a node the time of the lower one, and what is known of the path. The requests
+// that ended at the node ended in the lower half.
+func (s *sessionRanking) divide(lower *use) uint64 {
+	upper := lower.mark &^ (flagEnded | flagHeld | flagComing | mostForks<<markForks | mostTurns<<markTurns)
+	return upper | max(lower.mark>>markTurns&mostTurns, 1) - 1<<markTurns
+}
+
+func (s *sessionRanking) alike(upper, lower *use) bool {
+	return upper.stamp <= lower.stamp && upper.mark&(flagHeld|mostForks<<markForks) == 0
+}
+
+// counts reports whether it is learnt when u is used again, or that it is not: requests without a session ended
+// there, or several continued it.
+func (u *use) counts() bool {
+	return u.mark&(flagHeld|flagStale) == 0 && u.mark&(flagEnded|mostForks<<markForks) != 0
+}
+
+// returned counts a request that continues where u's requests ended.
+func (s *sessionRanking) returned(u *use) {
+	if u.counts() {
+		s.episode(uint8(u.mark>>markClass), s.age(u), (*returns.Class).Returned)
+	}
+}
+
+// episode counts the end of an episode in a class and in its kind.
+func (s *sessionRanking) episode(class uint8, age uint32, end func(*returns.Class, uint32)) {
+	c := s.classes[class]
+	end(c, age)
+	if kind := c.Kind(); kind != nil {
+		end(kind, age)
+	}
+	s.learnt++
+}
+
+// idle counts a thing that is idle in its class and its kind.
+func (s *sessionRanking) idle(class uint8, age uint32) {
+	c := s.classes[class]
+	c.Idle(age)
+	if kind := c.Kind(); kind != nil {
+		kind.Idle(age)
+	}
+}
+
+// class returns the number of the class of a kind, a group and two scales. When there are too many classes, it
+// returns the kind.
+func (s *sessionRanking) class(kind int, group uint8, first, second uint32) uint8 {
+	key := uint32(kind)<<24 | uint32(group)<<16 | first<<8 | second
+	id, known := s.byKey[key]
+	if !known {
+		if len(s.classes) == mostClass {
+			return uint8(kind)
+		}
+		id = uint8(len(s.classes))
+		s.classes = append(s.classes, returns.New(s.kinds[kind]))
+		s.byKey[key] = id
+	}
+	return id
+}
+
+// scale rounds a number to doublings: 0, 1, 2, 3 to 4, 5 to 8 and so on are 0 to 7.
+func scale(n int) uint32 {
+	if n <= 1 {
+		return uint32(max(n, 0))
+	}
+	return min(uint32(bits.Len(uint(n-1)))+1, 7)
+}
+
+// pause rounds a pause between two turns: none, up to 8, 64 s, or more.
+func pause(ticks uint32) uint32 {
+	switch seconds := uint64(ticks) << tickBits / 1e9; {
+	case seconds < 8:
+		return 1
+	case seconds < 64:
+		return 2
+	}
+	return 3
+}
