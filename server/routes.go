@@ -32,11 +32,7 @@ func (s *Server) mount() {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := path
-		if before, ok := strings.CutSuffix(path, "{id}"); ok {
-			pattern = before + "{id...}" // model names contain slashes
-		}
-		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		s.routes.HandleFunc(patternOf(path), func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
 				w.Header().Set("Allow", allow)
@@ -69,13 +65,7 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
-	on(responses.Path, post((*call).createResponse))
-	on(responses.Path+"/{id}", map[string]endpoint{
-		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
-		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
-	})
-	on(responses.Path+"/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
-	on(responses.Path+"/{id}/cancel", post((*call).cancelResponse))
+	s.mountResponses(on)
 	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
@@ -95,6 +85,25 @@ func (s *Server) mount() {
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
+// patternOf returns the pattern of a path for http.ServeMux. An id at the end may contain slashes, as names of models do.
+func patternOf(path string) string {
+	if before, ok := strings.CutSuffix(path, "{id}"); ok {
+		return before + "{id...}"
+	}
+	return path
+}
+
+// mountResponses registers the routes of /v1/responses with on.
+func (s *Server) mountResponses(on func(path string, methods map[string]endpoint)) {
+	on(responses.Path, map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).createResponse}})
+	on(responses.Path+"/{id}", map[string]endpoint{
+		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
+		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
+	})
+	on(responses.Path+"/{id}/input_items", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).inputItems}})
+	on(responses.Path+"/{id}/cancel", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cancelResponse}})
+}
+
 // mountCache registers the routes of the cache with on.
 func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, quiet: true, serve: (*call).cacheStats}})
@@ -103,6 +112,8 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
 		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
 	}
+	on("/v1/cache/release", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheRelease}})
+	on("/v1/cache/expect", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheExpect}})
 	on("/v1/cache/pin", map[string]endpoint{
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
