@@ -254,7 +254,7 @@ type Text = actors.Text
 //		PromptTop      [][]engine.TokenLogprob
 //		Embedding      []float32 // in the last piece, if Request.Embed requests it
 //		Ending         *Ending   // in the last piece of the sample, else nil
-//		Final          bool    // the last piece of the request
+//		Final          bool      // the last piece of the request
 //		// Begun marks a piece without output, before all others, if Request.Begun is set: a sample
 //		// has entered a step for the first time.
 //		Begun bool

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsontext"
@@ -35,7 +36,7 @@ func AppendError(dst []byte, e *conversation.Error) []byte {
 	dst = append(dst, `","message":`...)
 	message := e.Message
 	if e.Code == "context_length_exceeded" { // clients shorten the conversation when they read this
-		message = "prompt is too long: " + message
+		message = "prompt is too long: " + strings.TrimPrefix(message, "prompt too long: ")
 	}
 	dst = jsontext.AppendString(dst, message)
 	dst = append(dst, `},"request_id":`...)

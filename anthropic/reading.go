@@ -58,6 +58,7 @@ func newReading(o Options) *reading {
 	r := &reading{Request: &Request{}, keepNonces: o.KeepNonces}
 	r.Params = conversation.NewParams(o.Sampling, "max_tokens", "messages")
 	r.wanted.Form = o.CallForm
+	r.Shorten = true // as the API does: clients ask for tens of thousands of tokens, whatever the model's context is
 	r.Ignores = func(name string) bool { return o.IgnoreUnknown || slices.Contains(harmless, name) }
 	return r
 }

@@ -92,6 +92,9 @@ func TestWhole(t *testing.T) {
 	for _, e := range events[4:6] {
 		a.Add(e)
 	}
+	if got := string((&Wire{Window: true}).Whole(nil, &a)); !strings.Contains(got, `"stop_reason":"model_context_window_exceeded"`) {
+		t.Error(got)
+	}
 	if got := string((&Wire{}).Whole(nil, &a)); !json.Valid([]byte(got)) || !strings.Contains(got, `"input":{}}],"stop_reason":"max_tokens"`) {
 		t.Errorf("arguments that were cut: %s", got)
 	}

@@ -145,7 +145,9 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
 	reading, fleet := g.reading.Load(), g.members.Summary()
-	if err := reading.Read(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
+	as := readAs(fleet)
+	as.BlockTokens = g.dispatch.BlockTokens()
+	if err := reading.Read(kind, tenant, p.buffer.body, as, in); err != nil {
 		return badBody(err)
 	}
 	p.took.read = time.Since(began)
@@ -153,9 +155,9 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	if in.Model != "" && !known && len(fleet.Models) > 0 {
 		return noModel(in.Model, fleet.Models)
 	}
-	ns := in.Namespace
+	ns, blocks := in.Namespace, &in.Blocks
 	if fleet.LoRAs[in.Model] {
-		ns.LoRA = in.Model
+		ns.LoRA, blocks = in.Model, nil
 	}
 	began = time.Now()
 	ask.Reset()
@@ -164,7 +166,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
-		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, g.dispatch.BlockTokens())
+		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, as.BlockTokens, blocks)
 	}
 	p.took.hash = time.Since(began)
 	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model

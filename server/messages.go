@@ -89,6 +89,7 @@ type messagesWire struct {
 
 // Prompt is called before the first part of the answer.
 func (w *messagesWire) Prompt(text string, tokens []kv.Token) {
+	w.Window = w.ask.MaxTokens > w.s.room(len(tokens))
 	if len(w.ask.Breakpoints) == 0 {
 		return
 	}

@@ -7,7 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // message is an answer of /v1/messages.
@@ -178,5 +180,22 @@ func TestTokensWithin(t *testing.T) {
 	}
 	if got := b.srv.tokensWithin(tokens, []int{0, len(begun) - 1, len(begun), len(text), len(text) + 9}); !slices.Equal(got, []int{0, n - 1, n, len(tokens), len(tokens)}) {
 		t.Errorf("%v of %v", got, tokens)
+	}
+}
+
+// TestMessagesWindow: clients ask for more tokens than the context has, and get as many as it has. A prompt that does not fit
+// is refused in words that clients know.
+func TestMessagesWindow(t *testing.T) {
+	for _, small := range []cpu.Config{{}, {KVTokens: 128}} { // the context ends first, or the pool
+		b := start(t, setup{CPU: small, Node: coppice.Config{Scheduler: scheduler.Config{PinnedTokens: 16}}})
+		m, _ := b.message(`{"max_tokens":1000000,"messages":[{"role":"user","content":"` + strings.Repeat("x", 80) + `"}],"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"none"},"coppice":{"ignore_eos":true}}`)
+		if want := b.srv.room(0) - m.Usage.Input; m.StopReason != "model_context_window_exceeded" || m.Usage.Output != want {
+			t.Errorf("%+v, want %d tokens", m, want)
+		}
+	}
+	b := start(t, setup{})
+	a := b.do("POST", "/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"`+strings.Repeat("x ", 20000)+`"}]}`)
+	if a.StatusCode != 400 || !strings.Contains(string(a.body), `"message":"prompt is too long: `) {
+		t.Errorf("%s %s", a.Status, a.body)
 	}
 }

@@ -112,6 +112,8 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
 		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
 	}
+	on("/v1/cache/release", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheRelease}})
+	on("/v1/cache/expect", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheExpect}})
 	on("/v1/cache/pin", map[string]endpoint{
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},

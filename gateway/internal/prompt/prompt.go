@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // Kind is the endpoint of a request.
@@ -42,6 +43,9 @@ type Prompt struct {
 	// which gives roughly as many as real tokens.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
+	// Blocks has the hashes of the full blocks of Tokens if these were encoded from a text, else none. There may be
+	// hashes of some blocks beyond Tokens.
+	Blocks textcache.Blocks
 	// PublicTokens is the number of leading Tokens that belong to the namespace without a salt.
 	PublicTokens int
 	// Truncated says that Tokens are only the beginning of the prompt: as many as are read, or
@@ -81,7 +85,11 @@ func (p *Prompt) Reset() {
 	if cap(p.bytes) > keptBytes {
 		p.bytes = nil
 	}
-	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes}
+	if cap(p.Blocks.Hashes) > keptTokens {
+		p.Blocks = textcache.Blocks{}
+	}
+	p.Blocks.Reset()
+	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes, Blocks: p.Blocks}
 }
 
 // guess records why Tokens may be wrong. Only the first reason is kept.

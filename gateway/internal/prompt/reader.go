@@ -66,6 +66,7 @@ type As struct {
 	MaxTokens   int              // most tokens that any worker takes, if less than Config.MaxTokens; 0: unknown
 	Controls    chat.ControlMode // how control tokens in messages written by callers are treated
 	ToolsPrompt chat.ToolsPrompt // what happens to tools that the template does not print
+	BlockTokens int              // length of the blocks whose hashes are wanted; 0: none
 }
 
 // New makes a Reader. The error is that of [Config.Validate].
@@ -115,6 +116,9 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
 	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
 	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
+	if as.BlockTokens > 0 {
+		p.Blocks.BlockTokens, p.Blocks.Namespace, p.Blocks.PublicTokens = as.BlockTokens, p.Namespace, p.PublicTokens
+	}
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
@@ -226,8 +230,8 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 		p.tokens = pack(p.tokens[:0], text.Text, p.most+1)
 	} else {
 		o := tokenizer.Options{Prompt: whole, MaxTokens: p.most, Plain: text.Plain}
-		tokens, err := r.encode(p.tokens[:0], p.Namespace.Salt, text.Text, o)
-		if p.tokens, p.Truncated = tokens, errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
+		err := r.encode(p, text.Text, o)
+		if p.Truncated = errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
 			p.guess(err)
 		}
 	}
