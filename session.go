@@ -32,7 +32,7 @@ type SessionOptions struct {
 	// sampling and so on of the turns that do not bring their own; in Template and Controls how messages
 	// are rendered. Request.Tokens and Request.Prompt have no effect.
 	Chat ChatOptions
-	// Tools are what Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
+	// Tools are the functions that Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
 	Tools []tool.Tool
 	// MustCall makes the first turn of each Run call a tool. Default: the model decides.
 	MustCall bool
@@ -79,7 +79,7 @@ type Session struct {
 	pinned  bool           // see SessionOptions.Pin; belongs to the running turn
 }
 
-// sessionShared is what a session and its forks have in common.
+// sessionShared has the parts that a session and its forks have in common.
 type sessionShared struct {
 	opts    SessionOptions
 	calling tool.Calling // zero without tools

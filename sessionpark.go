@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Parked says what a Park has kept.
+// Parked describes what a Park has kept.
 type Parked struct {
 	Tokens int     // the first ones whose KV is in Tier, in whole pages; the others are computed again
 	Tier   kv.Tier // the fastest that outlives the process, or host memory
@@ -22,7 +22,7 @@ type Parked struct {
 
 // ParkPrefix writes the KV of a prefix to the fastest tier that outlives the process, or to host memory if there is none, and frees
 // those of its pages on the device that nothing else uses. It returns when all of it is written: a request with the
-// prefix fetches it, also after the process was killed. What is in no tier any more is left out. If ctx ends first,
+// prefix fetches it, also after the process was killed. KV that no tier has is left out. If ctx ends first,
 // the prefix stays on the device. Errors: ErrNoTier, ErrParkFailed if the tier has no room or fails, ErrNoCache, ErrQueueFull.
 func (n *Node) ParkPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Token) (Parked, error) {
 	return n.park(ctx, ns, slices.Clone(tokens), 0)
@@ -136,7 +136,7 @@ func (n *Node) ParkedSessions() (all []SessionRef, err error) {
 	return all, public(err)
 }
 
-// parkedSession is what is kept under the name of a parked session.
+// parkedSession is the note of a parked session.
 type parkedSession struct {
 	Ref     SessionRef
 	Tokens  []byte // little endian, 4 bytes each
@@ -154,7 +154,7 @@ type parkedSegment struct {
 	Tokens   []kv.Token
 }
 
-// parked returns what is to be kept of the session. The session is busy.
+// parked returns the note of the session, which is busy.
 func (t *turnOf) parked() parkedSession {
 	p := parkedSession{Ref: t.s.ref(), Lead: t.lead, Stopped: t.stopped}
 	t.s.mu.Lock()

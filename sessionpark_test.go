@@ -88,6 +88,9 @@ func TestSessionPark(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if _, err := plain.ParkPrefix(context.Background(), kv.Namespace{}, words(1, 40)); !errors.Is(err, coppice.ErrNoTier) {
+		t.Errorf("without tiers: %v", err)
+	}
 	s := begin(t, plain, coppice.SessionOptions{})
 	say(t, plain, s, coppice.Request{Prompt: "Light", MaxTokens: 3})
 	if _, err := s.Park(context.Background()); !errors.Is(err, coppice.ErrNoTier) {

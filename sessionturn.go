@@ -234,7 +234,7 @@ func (t *turnOf) pin(ctx context.Context) {
 	}
 }
 
-// purse is what is left of a budget of tokens.
+// purse holds the rest of a budget of tokens.
 type purse struct {
 	mu      sync.Mutex
 	limited bool
@@ -247,8 +247,7 @@ func (p *purse) rest() (tokens int, limited bool) {
 	return p.left, p.limited
 }
 
-// take reserves the input tokens of a turn, and output tokens: most of them, if most is above 0 and there are
-// as many. It returns the number of output tokens, 0 without a limit.
+// take reserves the input tokens of a turn and at most this many output tokens; with most 0 all that are left. It returns the number of output tokens, 0 without a limit.
 func (p *purse) take(input, most int) (output int, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -12,13 +12,16 @@ import (
 // Park writes the KV of a prefix to a lower tier and frees its pages on the device: see scheduler.Park. It waits for the end of the
 // writes. If ctx ends first, what is written stays, and Park returns the cause. The caller must not change tokens.
 func (s *System) Park(ctx context.Context, ns kv.Namespace, tokens []kv.Token, public int) (scheduler.Parked, error) {
-	reply, id := make(chan scheduler.Parked, 1), scheduler.ParkID(s.parks.Add(1))
+	reply := make(chan scheduler.Parked, 1)
+	var id scheduler.ParkID // set and read by the scheduler's goroutine
 	s.scheduler.tell(&look{func(a *schedulerActor) {
+		a.parks.last++
+		id = a.parks.last
 		if err := a.core.Park(s.now(), id, ns, tokens, public); err != nil {
 			reply <- scheduler.Parked{Err: err}
 			return
 		}
-		a.parks[id] = reply
+		a.parks.await(id, reply)
 	}})
 	select {
 	case p := <-reply:
@@ -26,7 +29,7 @@ func (s *System) Park(ctx context.Context, ns kv.Namespace, tokens []kv.Token, p
 	case <-ctx.Done():
 		s.scheduler.tell(&look{func(a *schedulerActor) {
 			a.core.Unpark(id)
-			delete(a.parks, id)
+			delete(a.parks.waiting, id)
 		}})
 		return scheduler.Parked{}, context.Cause(ctx)
 	case <-s.ended:
@@ -34,12 +37,25 @@ func (s *System) Park(ctx context.Context, ns kv.Namespace, tokens []kv.Token, p
 	}
 }
 
+// parking holds the calls of Park that wait for their end.
+type parking struct {
+	last    scheduler.ParkID
+	waiting map[scheduler.ParkID]chan<- scheduler.Parked
+}
+
+func (p *parking) await(id scheduler.ParkID, reply chan<- scheduler.Parked) {
+	if p.waiting == nil {
+		p.waiting = map[scheduler.ParkID]chan<- scheduler.Parked{}
+	}
+	p.waiting[id] = reply
+}
+
 // unparked answers the callers of Park whose writes have ended.
 func (a *schedulerActor) unparked() {
 	for _, p := range a.core.Unparked(nil) {
-		if reply, waits := a.parks[p.ID]; waits {
+		if reply, waits := a.parks.waiting[p.ID]; waits {
 			reply <- p
-			delete(a.parks, p.ID)
+			delete(a.parks.waiting, p.ID)
 		}
 	}
 }
@@ -53,8 +69,8 @@ func (s *System) Notes() mempool.Notes {
 		if store == nil {
 			continue
 		}
-		if n, ok := store.Store.(mempool.Notes); ok {
-			return n
+		if at, ok := store.Store.(mempool.Noter); ok && at.Notes() != nil {
+			return at.Notes()
 		}
 	}
 	return nil

@@ -24,11 +24,11 @@ type schedulerActor struct {
 	broken  bool                            // the device is lost: plan no more steps
 	alarm   alarm                           // rings at the next time limit
 	last    *flush                          // the flush in progress, if any
-	parks   map[scheduler.ParkID]chan<- scheduler.Parked
+	parks   parking
 }
 
 func newSchedulerActor(s *System, core *scheduler.Scheduler) *schedulerActor {
-	a := &schedulerActor{sys: s, core: core, streams: make(map[scheduler.RequestID]*Stream), parks: make(map[scheduler.ParkID]chan<- scheduler.Parked)}
+	a := &schedulerActor{sys: s, core: core, streams: make(map[scheduler.RequestID]*Stream)}
 	a.alarm.ring = func() { s.scheduler.tell(&tick{}) }
 	return a
 }

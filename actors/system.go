@@ -45,7 +45,6 @@ type System struct {
 	ending  chan struct{} // closed when the shutdown begins
 	ended   chan struct{} // closed when all actors have stopped
 	final   atomic.Pointer[Stats]
-	parks   atomic.Uint64 // calls of Park so far
 }
 
 // Start checks the configuration and starts the actors. If it returns an error, the caller

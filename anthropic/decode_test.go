@@ -211,11 +211,14 @@ func TestNonce(t *testing.T) {
 	if r := ask(Options{}, `[{"type":"text","text":"`+nonce+`"}]`); r.Stripped != 1 || shown(r.Messages) != want {
 		t.Errorf("%d stripped:\n%s", r.Stripped, shown(r.Messages))
 	}
+	if r := ask(Options{}, `[{"type":"text","text":"x-anthropic-billing-header: cc_version=2.1.197.707; cc_entrypoint=sdk-cli;"}]`); r.Stripped != 1 {
+		t.Error("a newer form, without cch, is in the prompt")
+	}
 	if r := ask(Options{KeepNonces: true}, blocks); r.Stripped != 0 || len(r.Messages[0].Parts) != 2 {
 		t.Errorf("%d stripped:\n%s", r.Stripped, shown(r.Messages))
 	}
 	for _, text := range []string{
-		"x-anthropic-billing-header: cc_version=2.1.37;", "x-anthropic-billing-header: cc_version=2; cch=a; Obey me.", " " + nonce, "Say " + nonce, nonce + "\\nS",
+		"x-anthropic-billing-header: cc_version=2.1.37", "x-anthropic-billing-header: cc_version=2; cch=a; Obey me.", " " + nonce, "Say " + nonce, nonce + "\\nS",
 		"x-anthropic-billing-header: cch=a;", "X-Anthropic-Billing-Header: cc_version=2; cch=a;", strings.TrimSuffix(nonce, ";"),
 	} {
 		if r := ask(Options{}, `[{"type":"text","text":"`+text+`"}]`); r.Stripped != 0 {

@@ -2,6 +2,7 @@ package anthropic
 
 import (
 	"net/http"
+	"strings"
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsontext"
@@ -33,7 +34,11 @@ func AppendError(dst []byte, e *conversation.Error) []byte {
 	dst = append(dst, `{"type":"error","error":{"type":"`...)
 	dst = append(dst, kind...)
 	dst = append(dst, `","message":`...)
-	dst = jsontext.AppendString(dst, e.Message)
+	message := e.Message
+	if e.Code == "context_length_exceeded" { // clients shorten the conversation when they read this
+		message = "prompt is too long: " + strings.TrimPrefix(message, "prompt too long: ")
+	}
+	dst = jsontext.AppendString(dst, message)
 	dst = append(dst, `},"request_id":`...)
 	return append(jsontext.AppendOptional(dst, e.RequestID), '}')
 }

@@ -58,6 +58,7 @@ func newReading(o Options) *reading {
 	r := &reading{Request: &Request{}, keepNonces: o.KeepNonces}
 	r.Params = conversation.NewParams(o.Sampling, "max_tokens", "messages")
 	r.wanted.Form = o.CallForm
+	r.Shorten = true // as the API does: clients ask for tens of thousands of tokens, whatever the model's context is
 	r.Ignores = func(name string) bool { return o.IgnoreUnknown || slices.Contains(harmless, name) }
 	return r
 }
@@ -84,7 +85,13 @@ var fields = map[string]func(r *reading, v value){
 	"top_p":          func(r *reading, v value) { r.Sampling.TopP = r.Above(v, 1) },
 	"top_k":          func(r *reading, v value) { r.Sampling.TopK = int32(r.Integer(v, 0, math.MaxInt32)) },
 	"metadata": func(r *reading, v value) {
-		r.Fields(v, "metadata.", map[string]func(value){"user_id": func(v value) { r.User = r.Label(v, "") }})
+		for _, f := range r.Object(v, "an object") {
+			if string(f.Name) == "user_id" {
+				r.User = r.Label(f.Value, "")
+			} else if !r.Lenient {
+				r.Ignore("metadata." + jsonbody.Clip(string(f.Name)))
+			}
+		}
 	},
 	"thinking":      (*reading).thinking,
 	"output_config": (*reading).outputConfig,

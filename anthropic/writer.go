@@ -15,6 +15,8 @@ type Wire struct {
 	// and TTLs are the times of the same breakpoints. They must be set before the answer ends.
 	Covered []int
 	TTLs    []time.Duration
+	// Window says that the model's context ends the answer before max_tokens.
+	Window bool
 }
 
 // ContentType is the media type of a stream.
@@ -37,8 +39,11 @@ func appendMessage(dst []byte, h *conversation.Head) []byte {
 }
 
 // appendStop writes stop_reason and stop_sequence.
-func appendStop(dst []byte, e *conversation.Ending) []byte {
+func (w *Wire) appendStop(dst []byte, e *conversation.Ending) []byte {
 	reason := [...]string{conversation.Stopped: "end_turn", conversation.StopString: "stop_sequence", conversation.Full: "max_tokens", conversation.Called: "tool_use"}[e.Reason]
+	if e.Reason == conversation.Full && w.Window {
+		reason = "model_context_window_exceeded"
+	}
 	dst = append(dst, `"stop_reason":"`...)
 	dst = append(dst, reason...)
 	dst = append(dst, `","stop_sequence":`...)
@@ -101,7 +106,7 @@ func (w *Wire) Whole(dst []byte, a *conversation.Answer) []byte {
 		}
 	}
 	dst = append(dst, `],`...)
-	dst = appendStop(dst, &a.Ending)
+	dst = w.appendStop(dst, &a.Ending)
 	dst = append(dst, `,"usage":`...)
 	return append(w.appendUsage(dst, &a.Ending.Usage), '}')
 }
@@ -213,7 +218,7 @@ func (s *stream) close(dst []byte) []byte {
 // End writes the reason and the final counts.
 func (s *stream) End(dst []byte, e *conversation.Ending) []byte {
 	dst = append(event(s.close(dst), "message_delta"), `,"delta":{`...)
-	dst = appendStop(dst, e)
+	dst = s.wire.appendStop(dst, e)
 	dst = append(dst, `},"usage":`...)
 	dst = append(s.wire.appendUsage(dst, &e.Usage), eventEnd...)
 	return append(event(dst, "message_stop"), eventEnd...)

@@ -92,6 +92,9 @@ func TestWhole(t *testing.T) {
 	for _, e := range events[4:6] {
 		a.Add(e)
 	}
+	if got := string((&Wire{Window: true}).Whole(nil, &a)); !strings.Contains(got, `"stop_reason":"model_context_window_exceeded"`) {
+		t.Error(got)
+	}
 	if got := string((&Wire{}).Whole(nil, &a)); !json.Valid([]byte(got)) || !strings.Contains(got, `"input":{}}],"stop_reason":"max_tokens"`) {
 		t.Errorf("arguments that were cut: %s", got)
 	}
@@ -105,6 +108,9 @@ func TestErrors(t *testing.T) {
 		if got, want := string(AppendError(nil, e)), `{"type":"error","error":{"type":"`+kind+`","message":"no \"x\""},"request_id":null}`; got != want {
 			t.Errorf("%d: %s, want %s", status, got, want)
 		}
+	}
+	if got := string(AppendError(nil, conversation.NewError(400, "context_length_exceeded", "7 tokens"))); !strings.Contains(got, `"prompt is too long: 7 tokens"`) {
+		t.Error(got)
 	}
 	e := &conversation.Error{Status: 500, Message: "m", RequestID: "r"}
 	if got := string((&Wire{}).Stream().Fault(nil, e)); got != "event: error\ndata: "+`{"type":"error","error":{"type":"api_error","message":"m"},"request_id":"r"}`+"\n\n" {

@@ -30,6 +30,10 @@ type Params struct {
 	PromptLogprobs bool // show vLLM's prompt_logprobs, with PromptTop alternatives per position
 	PromptTop      int
 
+	// Shorten reduces MaxTokens to what the model's context and the pool have room for beside the prompt. Without it a
+	// request for more is refused.
+	Shorten bool
+
 	// Ignored are the given fields that were ignored, as "messages[].cache_control".
 	Ignored []string
 	From    From

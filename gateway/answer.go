@@ -10,7 +10,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -29,7 +31,7 @@ type answer struct {
 	stream bool   // the body consists of uncompressed server-sent events
 	open   []byte // held back: the beginning of an incomplete event
 	whole  bool   // the bytes passed so far end with a complete event
-	done   bool   // the last event passed was "data: [DONE]"
+	done   bool   // the last event passed was the last one of a whole answer
 	ended  error  // error that ended the reading of from, such as io.EOF; nil: not ended
 
 	usage      usage
@@ -47,6 +49,7 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
 		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") && res.Header.Get("Content-Encoding") == "",
 	}
+	a.usage.messages = p.messages
 	if res.ContentLength == 0 {
 		a.finish(a.p.g.dispatch.Release)
 		return nil
@@ -114,7 +117,7 @@ func (a *answer) pass(b []byte, err error) []byte {
 	if a.stream {
 		b = a.hold(b, err == io.EOF)
 		if len(b) > 0 {
-			a.done = a.whole && bytes.HasSuffix(bytes.TrimRight(b, "\r\n"), eventDone)
+			a.done = a.whole && a.atEnd(bytes.TrimRight(b, "\r\n"))
 		}
 		if a.done && err != nil {
 			err = io.EOF // the client has the complete answer: a later error is irrelevant
@@ -181,6 +184,30 @@ const (
 
 var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
 
+// messageStop is the last event of a stream of Anthropic's API.
+var messageStop = []byte(`data: {"type":"message_stop"}`)
+
+// responseEnds begin the last event of a stream of /v1/responses, which has the whole response.
+var responseEnds = [...][]byte{[]byte("event: response.completed"), []byte("event: response.incomplete"), []byte("event: response.failed")}
+
+// atEnd reports whether b, the bytes of whole events without the last line end, ends with the event that ends a stream.
+func (a *answer) atEnd(b []byte) bool {
+	switch {
+	case a.p.messages:
+		return bytes.HasSuffix(b, messageStop)
+	case a.p.responses:
+		last := b[max(bytes.LastIndex(b, eventEnd), bytes.LastIndex(b, eventEndCR), 0):]
+		last = bytes.TrimLeft(last, "\r\n")
+		for _, mark := range responseEnds {
+			if bytes.HasPrefix(last, mark) {
+				return true
+			}
+		}
+		return false
+	}
+	return bytes.HasSuffix(b, eventDone)
+}
+
 // count counts the events in b, which arrived at now, and reports progress to the router if that
 // is due.
 func (a *answer) count(b []byte, now time.Time) {
@@ -214,9 +241,17 @@ func (a *answer) end(err error) {
 	if !a.whole {
 		a.last = append(a.last, eventEnd...) // close an event that was too long to be held back
 	}
+	a.ended = io.EOF
+	if a.p.messages {
+		a.last = anthropic.AppendErrorEvent(a.last, e)
+		return
+	}
+	if a.p.responses {
+		a.last = responses.AppendErrorEvent(a.last, e, a.tokens)
+		return
+	}
 	a.last = append(a.last, eventMark...)
 	a.last = append(openai.AppendError(a.last, e), eventEnd...)
-	a.ended = io.EOF
 }
 
 // broken records that the worker broke off its answer with err, unless the client left first.
@@ -245,6 +280,9 @@ func (a *answer) Close() error {
 	}
 	err := a.from.Close()
 	a.from = nil
+	if a.p.messages && a.stream && !a.done {
+		a.usage.reported = false // the first event has a count too, before what is cached is known
+	}
 	a.finish(a.p.g.dispatch.Abandon)
 	a.p.g.attempts.end(a.p.member, a.p.attempt)
 	if a.buffer != nil {
@@ -271,6 +309,7 @@ func (p *pool) Put(b []byte) { p.buffers.Put(&b) }
 // quotes would be escaped, so what it finds is always the field, even if it is split between two
 // events' bytes or two reads.
 type usage struct {
+	messages bool             // the field is the one of Anthropic's API
 	carry    [usageCarry]byte // the last bytes that passed
 	n        int              // length of carry
 	cached   int              // the value found last
@@ -279,9 +318,9 @@ type usage struct {
 
 // usageField stands before the number. A number of more than usageDigits digits is ignored.
 // usageCarry is more than the length of both together.
-var usageField = []byte(`"cached_tokens":`)
+var usageField, messagesField = []byte(`"cached_tokens":`), []byte(`"cache_read_input_tokens":`)
 
-const usageDigits, usageCarry = 10, 32
+const usageDigits, usageCarry = 10, 40
 
 // pass scans the next bytes b of the answer, together with the last bytes before them.
 func (u *usage) pass(b []byte) {
@@ -305,11 +344,15 @@ func (u *usage) pass(b []byte) {
 // ignored, because it may continue; pass scans it again with the next bytes. No answer ends in a
 // number, because it is an object.
 func (u *usage) scan(b []byte) {
-	at := bytes.LastIndex(b, usageField)
+	field := usageField
+	if u.messages {
+		field = messagesField
+	}
+	at := bytes.LastIndex(b, field)
 	if at < 0 {
 		return
 	}
-	b = b[at+len(usageField):]
+	b = b[at+len(field):]
 	value, digits := 0, 0
 	for _, c := range b {
 		switch {

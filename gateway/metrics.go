@@ -36,7 +36,7 @@ type instruments struct {
 	Broken     prometheus.Counter       `metric:"broken_answers_total" help:"Answers that broke off at the worker."`
 	FirstToken prometheus.Histogram     `metric:"time_to_first_token_seconds" buckets:"latency" help:"Time from a streaming request's arrival to the first event of its answer."`
 	Whole      prometheus.Histogram     `metric:"request_seconds" buckets:"latency" help:"Time from a request's arrival to the end of its answer."`
-	Overhead   *prometheus.HistogramVec `metric:"overhead_seconds" by:"stage" buckets:"stages" help:"Time spent in the router per request, by stage: read (receive and tokenize), hash, choose (find a worker, including the wait while all are busy)."`
+	Overhead   *prometheus.HistogramVec `metric:"overhead_seconds" by:"stage" buckets:"stages" help:"Time spent in the router per request, by stage: read (receive, tokenize, and hash the blocks of texts), hash (those of token ids), choose (find a worker, including the wait while all are busy)."`
 	Prompts    prometheus.Counter       `metric:"prompt_blocks_total" help:"Blocks of routed prompts."`
 	Overlaps   prometheus.Counter       `metric:"overlap_blocks_total" help:"Blocks of routed prompts found in the worker's cache, by the usage in its answer."`
 	Over       prometheus.Counter       `metric:"overpredicted_blocks_total" help:"Blocks predicted to be cached at the worker but not found, by the usage in its answer."`

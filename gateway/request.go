@@ -13,6 +13,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
@@ -21,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -44,6 +46,9 @@ type proxiedRequest struct {
 	client web.Client
 	start  time.Time
 	admin  bool
+	// messages says that the request is one to Anthropic's API, and so is its answer; responses says the same of /v1/responses.
+	messages, responses bool
+
 	buffer *requestBuffer // nil once a worker has begun to answer
 	// ctx is the request's context, without the reverse proxy's trace of interim responses.
 	ctx context.Context
@@ -77,7 +82,7 @@ type requestKey struct{}
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
 	return &proxiedRequest{
 		g: g, w: w, client: web.NewClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
-		buffer: g.requests.Get().(*requestBuffer), admin: admin,
+		buffer: g.requests.Get().(*requestBuffer), admin: admin, messages: anthropic.Speaks(r), responses: r.URL.Path == responses.Path,
 	}
 }
 
@@ -140,17 +145,19 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	g, in, ask := p.g, &p.buffer.prompt, &p.buffer.ask
 	began := time.Now()
 	reading, fleet := g.reading.Load(), g.members.Summary()
-	if err := reading.Read(kind, tenant, p.buffer.body, readAs(fleet), in); err != nil {
+	as := readAs(fleet)
+	as.BlockTokens = g.dispatch.BlockTokens()
+	if err := reading.Read(kind, tenant, p.buffer.body, as, in); err != nil {
 		return badBody(err)
 	}
 	p.took.read = time.Since(began)
-	_, known := fleet.Served[in.Model]
+	known := fleet.Serving(&in.Model)
 	if in.Model != "" && !known && len(fleet.Models) > 0 {
 		return noModel(in.Model, fleet.Models)
 	}
-	ns := in.Namespace
+	ns, blocks := in.Namespace, &in.Blocks
 	if fleet.LoRAs[in.Model] {
-		ns.LoRA = in.Model
+		ns.LoRA, blocks = in.Model, nil
 	}
 	began = time.Now()
 	ask.Reset()
@@ -159,7 +166,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
-		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, g.dispatch.BlockTokens())
+		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, as.BlockTokens, blocks)
 	}
 	p.took.hash = time.Since(began)
 	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model
@@ -178,7 +185,38 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	if err := p.readTargets(r, &in.Hints); err != nil {
 		return err
 	}
+	if in.Names != "" {
+		if err := p.pinTo(in.Names); err != nil {
+			return err
+		}
+	}
 	return p.readSteering(r)
+}
+
+// readStored prepares the question to the dispatcher for a request about the stored response with this id.
+func (p *proxiedRequest) readStored(id string) error {
+	ask := &p.buffer.ask
+	ask.Reset()
+	ask.Request.PromptTokens, ask.Request.ExpectedOutput, ask.Request.Reply = 1, 1, router.Unknown
+	p.promptTokens = 1
+	return p.pinTo(id)
+}
+
+// pinTo restricts the request to the worker that has the response or item with this id. A worker of another kind may have made
+// an id that names no worker: then any of that kind may be asked. Without such workers the id is unknown.
+func (p *proxiedRequest) pinTo(id string) error {
+	all := p.g.members.Summary().ByID
+	worker := responses.WorkerOf(id)
+	if all[kv.WorkerID(worker)] != nil {
+		p.buffer.ask.Request.Pinned = &kv.Rank{Worker: kv.WorkerID(worker)}
+		return nil
+	}
+	for _, m := range all {
+		if m.Status().Foreign {
+			return nil
+		}
+	}
+	return responses.NotFound(id)
 }
 
 // atMost returns min(n * times, most) without overflow. times 0 means unknown and counts as 1.
@@ -240,7 +278,7 @@ func (p *proxiedRequest) readModel() error {
 		return nil // the worker will report the fault
 	}
 	p.model = b.peeked.Model
-	if _, known := p.g.members.Summary().Served[p.model]; known {
+	if p.g.members.Summary().Serving(&p.model) {
 		req.Model = dispatch.ModelID(p.model)
 	}
 	return nil

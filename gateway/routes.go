@@ -14,11 +14,13 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 )
 
 // mount sets up the routes and the reverse proxy.
@@ -41,7 +43,12 @@ func (g *Gateway) mount() {
 	g.on("/v1/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Completions)})
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
-	for _, path := range []string{"/tokenize", "/detokenize"} {
+	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
+	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
+	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
+	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
+	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
+	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
@@ -121,6 +128,11 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	})
 }
 
+// stored returns the handler for requests about a stored response, which the worker that has it answers.
+func (g *Gateway) stored() http.HandlerFunc {
+	return g.proxied(func(p *proxiedRequest, r *http.Request, _ string) error { return p.readStored(r.PathValue("id")) })
+}
+
 // forward handles requests that any worker with the model can answer.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
@@ -177,7 +189,11 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
 	g.metrics.Refused.WithLabelValues(e.Code).Inc()
-	writeJSON(w, e.Status, openai.AppendError(nil, e))
+	if anthropic.Speaks(r) {
+		writeJSON(w, e.Status, anthropic.AppendError(nil, e))
+	} else {
+		writeJSON(w, e.Status, openai.AppendError(nil, e))
+	}
 	return e.Status
 }
 

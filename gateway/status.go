@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
@@ -39,9 +40,19 @@ func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
 }
 
 // models answers GET /v1/models: all models of all workers.
-func (g *Gateway) models(w http.ResponseWriter, _ *http.Request) {
-	var list []openai.Model
+func (g *Gateway) models(w http.ResponseWriter, r *http.Request) {
 	fleet := g.members.Summary()
+	if anthropic.Speaks(r) {
+		var list []anthropic.Model
+		for _, name := range fleet.Models {
+			if name != members.AnyName {
+				list = append(list, messagesModel(fleet, name))
+			}
+		}
+		writeJSON(w, http.StatusOK, anthropic.AppendModels(nil, list))
+		return
+	}
+	var list []openai.Model
 	for _, name := range fleet.Models {
 		list = append(list, modelOf(fleet, name))
 	}
@@ -54,12 +65,21 @@ func (g *Gateway) model(w http.ResponseWriter, r *http.Request) {
 		g.refuse(w, r, conversation.ModelNotFound(id))
 		return
 	}
+	if anthropic.Speaks(r) {
+		writeJSON(w, http.StatusOK, anthropic.AppendModel(nil, messagesModel(fleet, id)))
+		return
+	}
 	writeJSON(w, http.StatusOK, openai.AppendModel(nil, modelOf(fleet, id)))
 }
 
 // modelOf describes a model. Its length is the smallest limit of its workers.
 func modelOf(s *members.Summary, name string) openai.Model {
 	return openai.Model{ID: name, OwnedBy: "fleet", MaxModelLen: s.Tokens[name]}
+}
+
+// messagesModel describes a model in the form of Anthropic's API.
+func messagesModel(s *members.Summary, name string) anthropic.Model {
+	return anthropic.Model{ID: name, Created: time.Unix(0, 0), MaxTokens: s.Tokens[name]}
 }
 
 // WorkerStatus describes one worker.
@@ -169,11 +189,14 @@ func (g *Gateway) putWeights(w http.ResponseWriter, r *http.Request) {
 }
 
 // explainRequest answers with a table that explains where a request would go. The body is that
-// of the request; ?chat marks a request to /v1/chat/completions.
+// of the request; ?chat marks a request to /v1/chat/completions, ?messages one to /v1/messages.
 func (g *Gateway) explainRequest(w http.ResponseWriter, r *http.Request) {
 	kind := prompt.Completions
-	if r.URL.Query().Has("chat") {
+	switch q := r.URL.Query(); {
+	case q.Has("chat"):
 		kind = prompt.Chat
+	case q.Has("messages"):
+		kind = prompt.Messages
 	}
 	tenant, admin, err := g.cfg.Tenant(r)
 	p := g.newRequest(w, r, admin)

@@ -3,7 +3,13 @@ package mempool
 // MaxNoteBytes bounds a note.
 const MaxNoteBytes = 16 << 20
 
-// Notes is implemented by stores that keep small named values beside their extents, such as the tokens of a parked session. Notes outlive
+// Noter is implemented by stores that may keep notes.
+type Noter interface {
+	// Notes returns nil if the store keeps none.
+	Notes() Notes
+}
+
+// Notes are small named values beside the extents of a store, such as the tokens of a parked session. They outlive
 // the process as extents do. The methods read and write files, and may be called from any goroutine.
 type Notes interface {
 	// PutNote stores a value under a name, in place of an earlier one. When it returns nil, the value outlives

@@ -35,6 +35,9 @@ func (w *queue) full() error {
 // AddOrDisplace must not end a waiting request for one that would then be refused for
 // another reason.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
+	if n := len(req.Session); n > MaxSessionName {
+		return 0, refuse("Session", ErrInvalid, "the session's name has %d bytes, want at most %d", n, MaxSessionName)
+	}
 	if limit, err = s.cfg.checkRequest(&s.info, req); err != nil {
 		return 0, err
 	}
@@ -154,7 +157,7 @@ func (s *Scheduler) Fail(now time.Duration, err error, out []Output) []Output {
 	s.plans.masks.Reset()
 	if s.fetches != nil {
 		s.dropExpectations()
-		s.dropParks(err)
+		s.tiers.dropParks(err)
 		s.fetches.drop()
 	}
 	failed := Ending{Reason: Failed, Err: err}

@@ -50,7 +50,7 @@ type park struct {
 
 // Park begins to write the KV of a prefix to the fastest tier that outlives the process, or to host memory if there is
 // none. When all of it is there, pages of the device that hold the prefix and that nothing else uses are freed, and Unparked
-// returns the end. public is the Request.PublicTokens of requests with the prefix. What no tier has any more is not written: it is computed when a request needs it. The tokens
+// returns the end. public is the Request.PublicTokens of requests with the prefix. What no tier has is not written: it is computed when a request needs it. The tokens
 // belong to the scheduler from now on. Errors: ErrNoCache, ErrNoTier, ErrInvalid for a token outside the vocabulary, ErrQueueFull.
 func (s *Scheduler) Park(now time.Duration, id ParkID, ns kv.Namespace, tokens []kv.Token, public int) error {
 	key, err := s.prefixes.key(&s.info, ns, tokens)
@@ -61,33 +61,44 @@ func (s *Scheduler) Park(now time.Duration, id ParkID, ns kv.Namespace, tokens [
 	if s.tiers == nil {
 		return ErrNoTier
 	}
-	to, ok := s.tiers.book.Safest()
-	if !ok {
-		return ErrNoTier
-	}
-	if len(s.parks.open) >= maxParks {
-		return fmt.Errorf("%w: %d prefixes are being parked", ErrQueueFull, len(s.parks.open))
+	to := s.tiers.safest()
+	if n := len(s.tiers.parks.open); n >= maxParks {
+		return fmt.Errorf("%w: %d prefixes are being parked", ErrQueueFull, n)
 	}
 	size := s.info.PageTokens
 	p := &park{id: id, key: key, to: to, until: now + parkPatience}
 	p.extents = s.tiers.layout.AppendExtents(nil, ns, tokens[:len(tokens)/size*size], nil)
 	p.tries = make([]uint8, len(p.extents))
-	s.parks.open = append(s.parks.open, p)
-	s.stepParks(now)
+	s.tiers.parks.open = append(s.tiers.parks.open, p)
+	s.tiers.stepParks(now)
 	s.verify()
 	return nil
 }
 
 // Unpark gives up a park, if it has not ended. What is written stays.
 func (s *Scheduler) Unpark(id ParkID) {
-	s.parks.open = slices.DeleteFunc(s.parks.open, func(p *park) bool { return p.id == id })
+	if s.tiers != nil {
+		s.tiers.parks.open = slices.DeleteFunc(s.tiers.parks.open, func(p *park) bool { return p.id == id })
+	}
 }
 
 // Unparked appends the parks that have ended since the last call.
 func (s *Scheduler) Unparked(dst []Parked) []Parked {
-	dst = append(dst, s.parks.ended...)
-	s.parks.ended = s.parks.ended[:0]
+	if s.tiers != nil {
+		dst = append(dst, s.tiers.parks.ended...)
+		s.tiers.parks.ended = s.tiers.parks.ended[:0]
+	}
 	return dst
+}
+
+// safest returns the fastest tier that outlives the process, or host memory if there is none.
+func (t *tiers) safest() kv.Tier {
+	for to := kv.TierDisk; int(to) < kv.Tiers; to++ {
+		if t.book.Has(to) {
+			return to
+		}
+	}
+	return kv.TierHost
 }
 
 // parks are the prefixes on their way to a tier.
@@ -96,9 +107,12 @@ type parks struct {
 	ended []Parked
 }
 
-// next returns the time at which the first open park may fail.
-func (p *parks) next() (at time.Duration, some bool) {
-	for _, x := range p.open {
+// nextPark returns the time at which the first open park may fail.
+func (t *tiers) nextPark() (at time.Duration, some bool) {
+	if t == nil {
+		return 0, false
+	}
+	for _, x := range t.parks.open {
 		if !some || x.until < at {
 			at, some = x.until, true
 		}
@@ -107,22 +121,22 @@ func (p *parks) next() (at time.Duration, some bool) {
 }
 
 // stepParks asks the book for the next writes of all parks, and ends those that have all they can get.
-func (s *Scheduler) stepParks(now time.Duration) {
-	if len(s.parks.open) == 0 {
+func (t *tiers) stepParks(now time.Duration) {
+	if t == nil || len(t.parks.open) == 0 {
 		return
 	}
-	kept := s.parks.open[:0]
-	for _, p := range s.parks.open {
-		over, err := s.tiers.advance(now, p)
+	kept := t.parks.open[:0]
+	for _, p := range t.parks.open {
+		over, err := t.advance(now, p)
 		if !over {
 			kept = append(kept, p)
 			continue
 		}
-		s.endPark(p, err)
+		t.endPark(p, err)
 	}
-	clear(s.parks.open[len(kept):])
-	s.parks.open = kept
-	s.tiers.begun()
+	clear(t.parks.open[len(kept):])
+	t.parks.open = kept
+	t.begun()
 }
 
 // advance asks for the writes of p that are due. It reports whether p is over.
@@ -173,24 +187,24 @@ func (t *tiers) complete(now time.Duration, p *park, n int) error {
 }
 
 // endPark ends a park. If it succeeded, the prefix leaves the device.
-func (s *Scheduler) endPark(p *park, err error) {
+func (t *tiers) endPark(p *park, err error) {
 	e := Parked{ID: p.id, Tier: p.to, Err: err}
 	if p.saved > 0 {
 		last := &p.extents[p.saved-1]
 		e.Tokens = last.Start + len(last.Tokens)
 	}
 	if err == nil {
-		s.room.reclaimAs(s.cache.Drop(p.key, s.room.freed[:0]), tiering.Forgotten)
+		t.room.reclaimAs(t.room.cache.Drop(p.key, t.room.freed[:0]), tiering.Forgotten)
 	}
-	s.parks.ended = append(s.parks.ended, e)
+	t.parks.ended = append(t.parks.ended, e)
 }
 
 // dropParks ends all parks with an error.
-func (s *Scheduler) dropParks(err error) {
-	for _, p := range s.parks.open {
-		s.endPark(p, err)
+func (t *tiers) dropParks(err error) {
+	for _, p := range t.parks.open {
+		t.endPark(p, err)
 	}
-	s.parks.open = nil
+	t.parks.open = nil
 }
 
 // RestoreSession makes a session known whose last turn left the given tokens, for example before a restart, so that hints find

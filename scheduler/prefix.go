@@ -22,7 +22,7 @@ func (s *Scheduler) FlushCache() {
 		return
 	}
 	if s.tiers != nil {
-		s.dropParks(fmt.Errorf("%w: the cache was flushed", ErrParkFailed))
+		s.tiers.dropParks(fmt.Errorf("%w: the cache was flushed", ErrParkFailed))
 		s.tiers.clear()
 		s.fetches.stop()
 	}

@@ -97,7 +97,7 @@ func (s *Scheduler) Drain(dst []kv.PageID) []kv.PageID {
 	}
 	if s.fetches != nil {
 		s.dropExpectations()
-		s.dropParks(ErrParkFailed)
+		s.tiers.dropParks(ErrParkFailed)
 		s.fetches.drop()
 	}
 	if s.cache != nil {

@@ -34,7 +34,6 @@ type Scheduler struct {
 	cache    *radixcache.Cache // nil with DisableCache
 	prefixes prefixes
 	sessions sessions
-	parks    parks
 	room     room
 	tiers    *tiers   // nil: no tiers below the device
 	fetches  *fetches // nil if tiers is

@@ -26,7 +26,7 @@ func (s *Scheduler) Next(now time.Duration) *Plan {
 	if s.cache != nil {
 		s.cache.Tick(now)
 		s.tickSessions(now)
-		s.stepParks(now)
+		s.tiers.stepParks(now)
 	}
 	if len(s.open) == 0 {
 		return s.planMoves(now)

@@ -30,6 +30,7 @@ type tiers struct {
 	coming  int                         // part of held: those of Reads that have not ended
 	idle    []idleExtent                // conversations that may become idle, oldest first
 	blocks  *tierBlocks                 // nil without Config.Events
+	parks   parks
 	fault   planted.Fault
 }
 
@@ -104,7 +105,7 @@ func (s *Scheduler) Moved(now time.Duration, id tiering.MoveID, err error, took 
 	s.tiers.book.Moved(now, id, err, took)
 	s.fetches.read(id, err)
 	s.fetches.settle()
-	s.stepParks(now)
+	s.tiers.stepParks(now)
 	if len(s.open) == 0 {
 		s.prefixes.expire(now)
 	}

@@ -40,8 +40,6 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, want at most %d", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > c.MaxSamples:
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, c.MaxSamples)
-	case len(req.Session) > MaxSessionName:
-		return 0, refuse("Session", ErrInvalid, "the session's name has %d bytes, want at most %d", len(req.Session), MaxSessionName)
 	case req.Deadline < 0:
 		return 0, refuse("Deadline", ErrInvalid, "Deadline is %v, want 0 (none) or more", req.Deadline)
 	case !req.Speculate.valid():

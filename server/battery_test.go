@@ -3,6 +3,7 @@ package server
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -153,6 +154,7 @@ func outcome(status int, header http.Header, body []byte) (line string, fault st
 	if err := json.Unmarshal(body, &e); err != nil {
 		return fmt.Sprint(status), err.Error()
 	}
+	e.Error.Code = cmp.Or(e.Error.Code, e.Error.Type) // not all APIs have codes
 	if e.Error.Code == "" || e.Error.Type == "" || len(e.Error.Message) < 12 || len(e.Error.Message) > 2000 {
 		fault = "says too little or too much"
 	}

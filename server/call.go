@@ -219,6 +219,8 @@ type endpoint struct {
 	probe bool
 	// place marks requests that take one of a few places: pages of other sites may not send them.
 	place bool
+	// untyped endpoints take bodies without a Content-Type, see call.untyped.
+	untyped bool
 	// fault appends an error in the form of the endpoint's API; nil: OpenAI's, or Anthropic's if the request is in
 	// that form.
 	fault func(dst []byte, e *conversation.Error) []byte

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"io"
 	"math/rand/v2"
 	"net/http"
@@ -126,12 +127,22 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 		}
 	}
 	for i := range reqs {
+		if p.Shorten {
+			reqs[i].MaxTokens = min(reqs[i].MaxTokens, max(c.s.room(len(reqs[i].Tokens)), 1))
+		}
 		out.SetPrompt(i, texts[i], reqs[i].Tokens)
 	}
 	if p.Stream {
 		return blame(p, c.stream(reqs, out.stream(), p.N))
 	}
 	return blame(p, c.respond(reqs, out.whole(), p.N))
+}
+
+// room returns the most output tokens of a request with a prompt of so many tokens.
+func (s *Server) room(prompt int) int {
+	info, limits := s.cfg.Node.Info(), s.cfg.Node.Limits()
+	pool := cmp.Or(limits.SharePages, info.NumPages)*info.PageTokens - limits.PinnedTokens
+	return min(info.MaxPositions, pool) - prompt + 1 // the last token is never run
 }
 
 // knows returns an error if a request asks for a model that is not served here.

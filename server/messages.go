@@ -89,6 +89,7 @@ type messagesWire struct {
 
 // Prompt is called before the first part of the answer.
 func (w *messagesWire) Prompt(text string, tokens []kv.Token) {
+	w.Window = w.ask.MaxTokens > w.s.room(len(tokens))
 	if len(w.ask.Breakpoints) == 0 {
 		return
 	}
@@ -108,7 +109,7 @@ func (s *Server) tokensWithin(tokens []kv.Token, ends []int) []int {
 	var special []byte
 	for i, t := range tokens {
 		if tok.Special(t) {
-			special = tok.Decode(special[:0], tokens[i:i+1], true)
+			special = tok.Decode(special[:0], tokens[i:i+1], false)
 			at += len(special)
 		} else {
 			at += len(tok.Text(t))

@@ -3,10 +3,13 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/scheduler"
 )
 
 // message is an answer of /v1/messages.
@@ -163,5 +166,36 @@ func TestMessagesErrors(t *testing.T) {
 	any := start(t, setup{Server: Config{Aliases: []string{AnyName}}})
 	if a := any.do("POST", "/v1/messages", strings.Replace(ask, "small", "claude-x", 1)); a.StatusCode != 200 {
 		t.Errorf("any name: %s %s", a.Status, a.body)
+	}
+}
+
+// TestTokensWithin: control tokens count with their text, which output does not have.
+func TestTokensWithin(t *testing.T) {
+	b := start(t, setup{})
+	const begun, text = "Light<|end_of_text|>", "Light<|end_of_text|> and heat"
+	n := len(b.tok.Encode(nil, begun))
+	tokens := b.tok.Encode(nil, text)
+	if !b.tok.Special(tokens[n-1]) {
+		t.Fatalf("token %d of %v is no control token", n-1, tokens)
+	}
+	if got := b.srv.tokensWithin(tokens, []int{0, len(begun) - 1, len(begun), len(text), len(text) + 9}); !slices.Equal(got, []int{0, n - 1, n, len(tokens), len(tokens)}) {
+		t.Errorf("%v of %v", got, tokens)
+	}
+}
+
+// TestMessagesWindow: clients ask for more tokens than the context has, and get as many as it has. A prompt that does not fit
+// is refused in words that clients know.
+func TestMessagesWindow(t *testing.T) {
+	for _, small := range []cpu.Config{{}, {KVTokens: 128}} { // the context ends first, or the pool
+		b := start(t, setup{CPU: small, Node: coppice.Config{Scheduler: scheduler.Config{PinnedTokens: 16}}})
+		m, _ := b.message(`{"max_tokens":1000000,"messages":[{"role":"user","content":"` + strings.Repeat("x", 80) + `"}],"tools":[{"name":"f","input_schema":{}}],"tool_choice":{"type":"none"},"coppice":{"ignore_eos":true}}`)
+		if want := b.srv.room(0) - m.Usage.Input; m.StopReason != "model_context_window_exceeded" || m.Usage.Output != want {
+			t.Errorf("%+v, want %d tokens", m, want)
+		}
+	}
+	b := start(t, setup{})
+	a := b.do("POST", "/v1/messages", `{"max_tokens":5,"messages":[{"role":"user","content":"`+strings.Repeat("x ", 20000)+`"}]}`)
+	if a.StatusCode != 400 || !strings.Contains(string(a.body), `"message":"prompt is too long: `) {
+		t.Errorf("%s %s", a.Status, a.body)
 	}
 }

@@ -33,7 +33,7 @@ func refusal(err error) func(*call) error {
 // mountOllama registers the routes of Ollama's API with on.
 func (s *Server) mountOllama(on func(path string, methods map[string]endpoint)) {
 	of := func(serve func(*call) error) endpoint {
-		return endpoint{access: anyKey, fault: ollama.AppendError, serve: serve}
+		return endpoint{access: anyKey, untyped: true, fault: ollama.AppendError, serve: serve}
 	}
 	for path, serve := range map[string]func(*call) error{
 		"/api/chat": (*call).ollamaChat, "/api/generate": (*call).ollamaGenerate, "/api/show": (*call).ollamaShow, "/api/pull": (*call).ollamaPull,

@@ -275,3 +275,28 @@ func TestOllamaStreamFails(t *testing.T) {
 		t.Errorf("%s", fmt.Sprint(a.Response, string(a.body)))
 	}
 }
+
+// TestOllamaUntyped: bodies need no Content-Type, since curl and some clients send none. Pages of browsers need one.
+func TestOllamaUntyped(t *testing.T) {
+	b := start(t, setup{})
+	for _, tc := range []struct {
+		kind, origin string
+		status       int
+	}{
+		{"", "", 200}, {"application/x-www-form-urlencoded", "", 200}, {"text/plain", "", 415}, {"", b.url, 415}, {"application/x-www-form-urlencoded", b.url, 415}, {"application/json", b.url, 200},
+	} {
+		req, err := http.NewRequest("POST", b.url+"/api/show", strings.NewReader(`{"model":"nano"}`))
+		b.ok(err)
+		for name, v := range map[string]string{"Content-Type": tc.kind, "Origin": tc.origin} {
+			if v != "" {
+				req.Header.Set(name, v)
+			}
+		}
+		res, err := b.client.Do(req)
+		b.ok(err)
+		res.Body.Close()
+		if res.StatusCode != tc.status {
+			t.Errorf("type %q from %q: %s, want %d", tc.kind, tc.origin, res.Status, tc.status)
+		}
+	}
+}

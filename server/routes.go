@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/ollama"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -68,13 +69,13 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
-	on("/v1/responses", post((*call).createResponse))
-	on("/v1/responses/{id}", map[string]endpoint{
+	on(responses.Path, post((*call).createResponse))
+	on(responses.Path+"/{id}", map[string]endpoint{
 		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
 		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
 	})
-	on("/v1/responses/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
-	on("/v1/responses/{id}/cancel", post((*call).cancelResponse))
+	on(responses.Path+"/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
+	on(responses.Path+"/{id}/cancel", post((*call).cancelResponse))
 	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
@@ -102,6 +103,8 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
 		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
 	}
+	on("/v1/cache/release", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheRelease}})
+	on("/v1/cache/expect", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheExpect}})
 	on("/v1/cache/pin", map[string]endpoint{
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},

@@ -21,6 +21,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/internal/stored"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -172,7 +173,7 @@ func New(cfg Config) (*Server, error) {
 	s.fixed.document = openai.Facts{
 		Version: cfg.Version, Models: append([]string{cfg.Model}, cfg.Aliases...), Keyed: len(cfg.Keys) > 0, Choices: s.maxChoices(),
 		Vocab: cfg.Node.Info().Vocab, BodyBytes: cfg.MaxBodyBytes, Sampling: documented(cfg.Sampling),
-		Wires: [][]byte{anthropic.Document, ollama.Document},
+		Wires: [][]byte{anthropic.Document, ollama.Document, responses.Document},
 	}.Document()
 	if s.keys, err = NewKeyring(cfg.Keys); err != nil {
 		return nil, err

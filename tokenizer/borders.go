@@ -1,6 +1,7 @@
 package tokenizer
 
 import (
+	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -26,12 +27,14 @@ type borders struct {
 	t               *Tokenizer
 	cutters         []cutterBorders // by cutter
 	raw, normalized edges
+	forms           bool                     // a normalizer is a form of Unicode
 	ascii           [utf8.RuneSelf][2]uint64 // by the left rune: a bit for each right rune
 }
 
 // find fills b, whose t is set.
 func (b *borders) find() {
 	b.raw, b.normalized = newEdges(b.t.raw), newEdges(b.t.normalized)
+	b.forms = slices.ContainsFunc(b.t.normalizers, func(n normalizer) bool { return n.kind == normalForm })
 	b.cutters = make([]cutterBorders, len(b.t.cutters))
 	for i := range b.t.cutters {
 		if c := &b.t.cutters[i]; c.pattern != nil && c.pattern.d != nil && c.behavior == isolated {
@@ -51,20 +54,33 @@ func (b *borders) find() {
 func (b *borders) at(text string, i int) bool {
 	if l, r := text[i-1], text[i]; l < utf8.RuneSelf && r < utf8.RuneSelf {
 		return b.ascii[l][r>>6]>>(r&63)&1 == 1
+	} else if !utf8.RuneStart(r) {
+		return false
 	}
 	l, _ := utf8.DecodeLastRuneInString(text[:i])
 	r, _ := utf8.DecodeRuneInString(text[i:])
 	return b.between(l, r)
 }
 
-// between reports whether a text certainly splits between l and r.
+// between reports whether a text certainly splits between l and r. In texts without such places it is called
+// for each rune, so it looks at the forms of runes, which takes longest, last.
 func (b *borders) between(l, r rune) bool {
 	if l == utf8.RuneError || r == utf8.RuneError || !b.raw.apart(l, r) { // the error may be a part of a rune
 		return false
 	}
+	return b.splits(l, r, false) && (!b.forms || b.splits(l, r, true))
+}
+
+// splits follows l and r through the pipeline after the first search for added tokens. Without forms, it
+// takes all runes for normalized.
+func (b *borders) splits(l, r rune, forms bool) bool {
 	for i := range b.t.normalizers {
+		n := &b.t.normalizers[i]
+		if n.kind == normalForm && !forms {
+			continue
+		}
 		var ok bool
-		if l, r, ok = b.t.normalizers[i].border(l, r); !ok {
+		if l, r, ok = n.border(l, r); !ok {
 			return false
 		}
 	}
@@ -79,22 +95,25 @@ func (b *borders) between(l, r rune) bool {
 		}
 		certain = certain || place == parted
 	}
-	word := b.t.words != "" && r == []rune(metaspace)[0] && l != r
-	return certain || word
+	return certain || b.t.words != "" && r == metaspaceRune && l != r
 }
 
 // edges has the ends of a matcher's added tokens.
 type edges struct {
-	inside         map[[2]rune]bool // adjacent runes of a token
-	last           map[rune]bool    // last runes
-	rare           map[rune]bool    // first runes of tokens with single_word
-	lstrip, rstrip bool             // some token absorbs white space
+	runes          [1 << 10 / 64]uint64 // a bit for the low ten bits of each rune in a token
+	inside         map[[2]rune]bool     // adjacent runes of a token
+	last           map[rune]bool        // last runes
+	rare           map[rune]bool        // first runes of tokens with single_word
+	lstrip, rstrip bool                 // some token absorbs white space
 }
 
 func newEdges(m *matcher) edges {
-	e := edges{map[[2]rune]bool{}, map[rune]bool{}, map[rune]bool{}, false, false}
+	e := edges{inside: map[[2]rune]bool{}, last: map[rune]bool{}, rare: map[rune]bool{}}
 	for _, a := range m.tokens {
 		runes := []rune(a.content)
+		for _, r := range runes {
+			e.runes[r>>6&15] |= 1 << (r & 63)
+		}
 		for i := range len(runes) - 1 {
 			e.inside[[2]rune{runes[i], runes[i+1]}] = true
 		}
@@ -110,11 +129,17 @@ func newEdges(m *matcher) edges {
 // apart reports whether no added token contains both l and r, absorbs l or r as white space, or looks at
 // the rune on the other side. A token that ends with l is excluded as well: what follows it begins a segment of its own.
 func (e *edges) apart(l, r rune) bool {
-	if e.inside[[2]rune{l, r}] || e.last[l] || e.rare[r] {
+	if (e.has(l) || e.has(r)) && (e.inside[[2]rune{l, r}] || e.last[l] || e.rare[r]) {
 		return false
 	}
-	return !unicode.IsSpace(l) || !e.lstrip && (!e.rstrip || !unicode.IsSpace(r))
+	if !e.lstrip && !e.rstrip || !unicode.IsSpace(l) {
+		return true
+	}
+	return !e.lstrip && !unicode.IsSpace(r)
 }
+
+// has reports whether r may be in a token.
+func (e *edges) has(r rune) bool { return e.runes[r>>6&15]>>(r&63)&1 == 1 }
 
 // border returns the runes that n makes of two adjacent runes. ok is false if it may treat a text that has them
 // in another way than two texts that end and begin with them.

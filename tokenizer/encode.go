@@ -88,7 +88,7 @@ func nextWord(text, space string) int {
 }
 
 // metaspace is SentencePiece's character for a space, U+2581.
-const metaspace = "▁"
+const metaspace, metaspaceRune = "▁", '▁'
 
 // safeWords returns metaspace if a piece may be split before each run of metaspaces, or else
 // "". Splitting is safe if no merge joins a left part that ends in another character with a

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/grammar/toolcall/parse"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -13,21 +13,17 @@ import (
 // to the schemas of the tools, from the moment that a call begins; with must the output consists of calls. opened says
 // that the prompt ends with the opening tag of the model's reasoning, in which calls do not count.
 func (c *Calling) Format(tools []Tool, must, opened bool) string {
-	var t conversation.Turn
-	offered := make([]conversation.Tool, len(tools))
+	offer := toolcall.Offer{Auto: !must, Form: c.Form.Name, Most: toolcall.MaxCalls}
 	for i := range tools {
-		offered[i] = conversation.Tool{Name: tools[i].Name, Parameters: tools[i].Parameters}
-	}
-	if err := t.Offer(offered, conversation.Choice{Required: must, Form: c.Form.Name}); err != nil {
-		panic("tool: tools without a choice are refused: " + err.Error())
+		offer.Tools = append(offer.Tools, toolcall.Tool{Name: tools[i].Name, Parameters: tools[i].Parameters})
 	}
 	if opened {
-		t.Format.Open()
+		return toolcall.Open(offer.String())
 	}
-	return t.Format.Calls
+	return offer.String()
 }
 
-// Reply is what an output says.
+// Reply has the parts of an output.
 type Reply struct {
 	Text      string
 	Reasoning string

@@ -93,9 +93,7 @@ func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label st
 
 // benchTiersCmd is coppice bench tiers; see bench.PlayTiers.
 type benchTiersCmd struct {
-	engineFlags
-	KVType     kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
-	PageTokens int      `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	cpuNodeFlags
 	bench.TiersConfig
 	Seed uint64 `default:"1" help:"Seed of the questions."`
 	JSON bool   `name:"json" help:"Print a JSON array instead of the table."`
@@ -103,7 +101,7 @@ type benchTiersCmd struct {
 
 // Run is called by kong.
 func (c *benchTiersCmd) Run(ctx context.Context) error {
-	dir, remove, err := c.model(ctx)
+	dir, remove, err := c.model(ctx, c.Positions())
 	if err != nil {
 		return err
 	}
@@ -126,18 +124,25 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// model returns the path of the given model, or of a generated one with room for the prompts. remove
+// cpuNodeFlags configure nodes of benchmarks on the cpu backend.
+type cpuNodeFlags struct {
+	engineFlags
+	KVType     kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	PageTokens int      `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+}
+
+// model returns the path of the given model, or of a generated one with room for this many positions. remove
 // deletes the latter.
-func (c *benchTiersCmd) model(ctx context.Context) (dir string, remove func(), err error) {
+func (c *cpuNodeFlags) model(ctx context.Context, positions int) (dir string, remove func(), err error) {
 	if c.Model != "" {
 		return c.Model.or(ctx, c.Preset)
 	}
-	return generated(model.Spec{Preset: c.Preset, Seed: 1, Positions: c.Positions()}, c.Preset.String())
+	return generated(model.Spec{Preset: c.Preset, Seed: 1, Positions: positions}, c.Preset.String())
 }
 
 // open starts a node with the cpu backend and the model in dir. tokens is the size of the device's
 // pool.
-func (c *benchTiersCmd) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+func (c *cpuNodeFlags) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
 	m, err := local.Open(dir, local.Options{
 		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},
 		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {

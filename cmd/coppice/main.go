@@ -42,6 +42,7 @@ type cli struct {
 		Sched     schedCmd          `cmd:"" help:"Time the scheduler's planning alone."`
 		Serving   servingCmd        `cmd:"" help:"Simulate a server under load, by policy."`
 		Tiers     benchTiersCmd     `cmd:"" help:"Compare KV in device memory only with KV in host memory and on disk."`
+		Sessions  benchSessionsCmd  `cmd:"" help:"Fork, park and resume sessions of a Go program, and time it."`
 		Serve     benchServeCmd     `cmd:"" help:"Send load to a running server and time its answers."`
 		Speculate benchSpeculateCmd `cmd:"" help:"Compare decoding with drafts off and on."`
 		Peers     benchPeersCmd     `cmd:"" help:"Send the same loads to two running servers in turns, and compare."`

@@ -43,7 +43,7 @@ func benchDispatcher(b *testing.B, workers, blocks int, r router.Config, talk *C
 		tokens[i] = kv.Token(i)
 	}
 	a := &dispatch.Ask{}
-	a.SetPrompt(tokens, kv.Namespace{}, 0, d.BlockTokens())
+	a.SetPrompt(tokens, kv.Namespace{}, 0, d.BlockTokens(), nil)
 	a.Request.PromptTokens, a.Request.Untold = len(tokens), true
 	return d, a
 }

@@ -20,15 +20,6 @@ const (
 	Orphaned               // its parent is not in the tier, nor on its way there
 )
 
-// Safest returns the fastest tier that outlives the process, or host memory if there is none; false without tiers.
-func (b *Book) Safest() (kv.Tier, bool) {
-	to := b.below(kv.TierHost)
-	if int(to) == kv.Tiers {
-		to = kv.TierHost
-	}
-	return to, b.Has(to)
-}
-
 // Save asks for an extent to be written to a tier, whatever its uses are. The owner asks for parents first, and until the answer is Saved or
 // Unsaved. A write that failed is asked for again by the next Save.
 func (b *Book) Save(now time.Duration, k mempool.Key, to kv.Tier) Saving {

@@ -7,6 +7,9 @@ import (
 	"strings"
 )
 
+// Path is the path of the API.
+const Path = "/v1/responses"
+
 // The id of a response is "resp_" and 32 hexadecimal digits: 16 random ones and 16 of the worker that has it, so that a proxy
 // finds the worker without a memory of its own. The ids of its items have the same digits after "msg_", "fc_" or "rs_", and
 // then the number of the item.

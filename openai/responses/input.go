@@ -62,14 +62,14 @@ func (it *item) appendTo(dst []byte, id string) []byte {
 		}
 		return append(dst, `}]}`...)
 	}
-	dst = append(dst, '{')
-	if !it.named {
-		dst = append(jsontext.AppendString(append(dst, `"id":`...), id), ',')
-	}
+	dst = append(dst, it.raw[:len(it.raw)-1]...) // what is added comes last, since an id may be null
 	if !it.typed {
-		dst = append(jsontext.AppendString(append(dst, `"type":`...), it.kind), ',')
+		dst = jsontext.AppendString(append(dst, `,"type":`...), it.kind)
 	}
-	return append(dst, it.raw[1:]...)
+	if !it.named {
+		dst = jsontext.AppendString(append(dst, `,"id":`...), id)
+	}
+	return append(dst, '}')
 }
 
 // readInput reads a text of the user, or a list of items.

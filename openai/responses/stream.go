@@ -159,3 +159,13 @@ func (s *stream) Fault(dst []byte, e *conversation.Error) []byte {
 	s.object.items, s.object.fault = s.all.Items, e
 	return s.whole(dst, "response.failed")
 }
+
+// AppendErrorEvent writes the event by which a proxy ends a stream that the server has broken off. number is that of the event.
+func AppendErrorEvent(dst []byte, e *conversation.Error, number int) []byte {
+	s := stream{number: number}
+	return s.event(dst, "error", func(dst []byte) []byte {
+		dst = jsontext.AppendOptional(append(dst, `"code":`...), e.Code)
+		dst = jsontext.AppendString(append(dst, `,"message":`...), e.Message)
+		return jsontext.AppendOptional(append(dst, `,"param":`...), e.Param)
+	})
+}

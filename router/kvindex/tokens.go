@@ -37,6 +37,14 @@ func (t *TokensWithHashes) SetPublic(tokens int) {
 	t.drop()
 }
 
+// Take copies the hashes of the first full blocks of blockTokens tokens, which the caller has computed for this
+// prompt, so that they are not computed again. Call it after Reset and SetPublic.
+func (t *TokensWithHashes) Take(blockTokens int, locals []kv.LocalHash, hashes []kv.BlockHash) {
+	t.blockTokens = blockTokens
+	n := min(len(hashes), len(t.tokens)/blockTokens)
+	t.locals, t.hashes = append(t.locals[:0], locals[:n]...), append(t.hashes[:0], hashes[:n]...)
+}
+
 // drop forgets the computed hashes and keeps their memory.
 func (t *TokensWithHashes) drop() { t.locals, t.hashes = t.locals[:0], t.hashes[:0] }
 

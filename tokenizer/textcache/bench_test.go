@@ -37,10 +37,12 @@ func BenchmarkTurn(b *testing.B) {
 		next := func(i int) string {
 			return before + fmt.Sprintf("<|end|>\n<|turn|>user\n%d ", i) + opticks.Text()[i%1000:][:4000]
 		}
-		for _, name := range []string{"whole", "cached", "new"} {
+		for _, name := range []string{"whole", "cached", "new", "whole+hashes", "cached+hashes"} {
 			b.Run(fmt.Sprintf("marked=%v/%s", marked, name), func(b *testing.B) {
 				c := New(tok, 64<<20)
-				tokens, _ := c.Encode(nil, e, "a", before, tokenizer.Options{})
+				var whole *Cache
+				hashes := Blocks{BlockTokens: 16}
+				tokens, _ := c.EncodeBlocks(nil, e, "a", before, tokenizer.Options{}, &hashes)
 				before, i := len(before), 0
 				b.ReportAllocs()
 				for b.Loop() {
@@ -55,6 +57,13 @@ func BenchmarkTurn(b *testing.B) {
 						tokens, _ = c.Encode(tokens[:0], e, "a", text, tokenizer.Options{})
 					case "new":
 						tokens, _ = e.EncodeWith(tokens[:0], text[before:], tokenizer.Options{})
+					case "whole+hashes", "cached+hashes":
+						of := c
+						if name == "whole+hashes" {
+							of = whole
+						}
+						hashes.Locals, hashes.Hashes = hashes.Locals[:0], hashes.Hashes[:0]
+						tokens, _ = of.EncodeBlocks(tokens[:0], e, "a", text, tokenizer.Options{}, &hashes)
 					}
 				}
 				b.ReportMetric(float64(len(tokens)), "tokens")

@@ -33,6 +33,7 @@ type Cache struct {
 	once sync.Once
 	cuts *tokenizer.Cuts // made for the first text: it takes a few milliseconds
 
+	links           atomic.Uint64 // the number of the last one
 	reused, encoded atomic.Uint64 // tokens
 }
 
@@ -48,17 +49,33 @@ func New(tok *tokenizer.Tokenizer, bytes int) *Cache {
 // and takes longer for parts of text that owner has encoded before. After ErrTooLong, the tokens are
 // at most one more than o.MaxTokens or those of EncodeWith. o.Inside and o.Steps must not be set.
 func (c *Cache) Encode(dst []kv.Token, e *tokenizer.Encoder, owner, text string, o tokenizer.Options) ([]kv.Token, error) {
+	return c.EncodeBlocks(dst, e, owner, text, o, nil)
+}
+
+// EncodeBlocks is Encode, and appends to b, unless nil, the hashes of the full blocks of the tokens that it
+// returns. dst must be empty then, and b without hashes. The hashes of texts that owner has encoded before
+// take as little as their tokens.
+func (c *Cache) EncodeBlocks(dst []kv.Token, e *tokenizer.Encoder, owner, text string, o tokenizer.Options, b *Blocks) ([]kv.Token, error) {
 	if c == nil || o.Literal || len(text) < keptBytes {
-		return e.EncodeWith(dst, text, o)
+		dst, err := e.EncodeWith(dst, text, o)
+		if b != nil {
+			s := b.shape(o.Prompt)
+			b.extend(&s, dst)
+		}
+		return dst, err
 	}
 	c.once.Do(func() { c.cuts = c.tok.NewCuts() })
 	steps := tokenizer.Allowance(len(text))
-	w := walk{Cache: c, e: e, owner: owner, o: o, steps: steps, most: math.MaxInt, seed: c.ownerSeed(owner)}
+	w := walk{Cache: c, e: e, owner: owner, o: o, steps: steps, most: math.MaxInt, seed: c.ownerSeed(owner), blocks: b}
+	if b != nil {
+		w.shape = b.shape(o.Prompt)
+	}
 	if o.MaxTokens > 0 {
 		w.most = len(dst) + o.MaxTokens
 	}
 	w.o.Prompt, w.o.Plain = false, nil
 	dst, err := w.encode(dst, text, o.Prompt, o.Plain)
+	w.follow(nil, dst)
 	c.reused.Add(uint64(w.reused))
 	c.encoded.Add(uint64(w.encoded))
 	return dst, err
@@ -74,6 +91,10 @@ type walk struct {
 	most            int               // tokens that dst may have
 	steps           int               // left for regular expressions, as for the whole text
 	reused, encoded int               // tokens
+
+	blocks *Blocks // nil: no hashes are wanted
+	shape  shape   // of blocks
+	at     uint64  // the link of the part before, unlinked if it has none
 }
 
 func (w *walk) encode(dst []kv.Token, text string, prompt bool, plain []int) (_ []kv.Token, err error) {
@@ -120,6 +141,7 @@ func (w *walk) part(dst []kv.Token, text string, lo int, plain []int) ([]kv.Toke
 		}
 	}
 	if len(text) < keptBytes {
+		w.at = unlinked
 		return w.fresh(dst, text)
 	}
 	k := key{owner: w.owner, text: text, inside: w.o.Inside, plain: w.o.Plain, hash: xxh3.HashStringSeed(text, w.seed)}
@@ -128,18 +150,19 @@ func (w *walk) part(dst []kv.Token, text string, lo int, plain []int) ([]kv.Toke
 	}
 	if found := w.get(&k); found != nil {
 		tokens := found.tokens
+		w.steps -= found.steps
 		if w.most < math.MaxInt && len(tokens) > w.most-len(dst) {
-			tokens = tokens[:max(w.most-len(dst), 0)+1]
+			tokens, found = tokens[:max(w.most-len(dst), 0)+1], nil
 		}
 		w.reused += len(tokens)
-		w.steps -= found.steps
 		dst = append(dst, tokens...)
+		w.follow(found, dst)
 		return dst, w.stops(dst)
 	}
 	from, steps := len(dst), w.steps
 	dst, err := w.fresh(dst, text)
 	if err == nil {
-		w.put(k, dst[from:], steps-w.steps)
+		w.follow(w.put(k, dst[from:], steps-w.steps), dst)
 		err = w.stops(dst)
 	}
 	return dst, err

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
@@ -75,6 +76,24 @@ func matches(t *testing.T, name string, c *Cache, e *tokenizer.Encoder, owner, t
 		}
 		if err != nil || !slices.Equal(got, want) {
 			t.Fatalf("%s: %q\nwith %+v, gives %v (%v),\nwant %v", name, text, o, got, err, want)
+		}
+		hashes(t, name, c, e, owner, text, o, want[1:])
+	}
+}
+
+// hashes fails unless the hashes of text's blocks are those of its tokens.
+func hashes(t *testing.T, name string, c *Cache, e *tokenizer.Encoder, owner, text string, o tokenizer.Options, tokens []kv.Token) {
+	t.Helper()
+	for i := range 3 {
+		b := Blocks{BlockTokens: []int{1, 16, 5}[i], PublicTokens: []int{0, 40, 7}[i], Namespace: kv.Namespace{Salt: []string{"", "a", "b"}[i]}}
+		if _, err := c.EncodeBlocks(nil, e, owner, text, o, &b); err != nil {
+			t.Fatal(err)
+		}
+		var want kvindex.TokensWithHashes
+		want.Reset(tokens, b.Namespace)
+		want.SetPublic(b.PublicTokens)
+		if !slices.Equal(b.Locals, want.Locals(b.BlockTokens)) || !slices.Equal(b.Hashes, want.Hashes(b.BlockTokens)) {
+			t.Fatalf("%s: %q\nwith %+v has the hashes %v,\nwant %v", name, text, o, b.Hashes, want.Hashes(b.BlockTokens))
 		}
 	}
 }

@@ -40,11 +40,12 @@ func (k *key) equals(o *key) bool {
 	return k.text == o.text && k.inside == o.inside && k.owner == o.owner && slices.Equal(k.plain, o.plain)
 }
 
-// kept is a part and its tokens. Only its place in the ring changes.
+// kept is a part and its tokens. Only its links and its place in the ring change.
 type kept struct {
 	key
 	tokens     []kv.Token
-	steps      int // taken by regular expressions
+	steps      int     // taken by regular expressions
+	links      []*link // at most maxLinks
 	prev, next *kept
 }
 
@@ -54,7 +55,11 @@ const placeBytes = 192
 
 // size returns the number of bytes that p counts for.
 func (p *kept) size() int {
-	return len(p.text) + len(p.owner) + 4*len(p.tokens) + 8*len(p.plain) + placeBytes
+	n := len(p.text) + len(p.owner) + 4*len(p.tokens) + 8*len(p.plain) + placeBytes
+	for _, l := range p.links {
+		n += l.size()
+	}
+	return n
 }
 
 // Limits of the shards: with more than one shard, each has at least shardBytes; at most maxShards.
@@ -98,12 +103,13 @@ func (c *store) get(k *key) *kept {
 	return found
 }
 
-// put keeps copies of a part and of its tokens, unless they would take more than half of a shard.
-func (c *store) put(k key, tokens []kv.Token, steps int) {
+// put keeps copies of a part and of its tokens and returns the part. It returns nil if they would take more
+// than half of a shard.
+func (c *store) put(k key, tokens []kv.Token, steps int) *kept {
 	s := c.shard(k.hash)
 	made := &kept{key: k, tokens: tokens, steps: steps}
 	if made.size() > s.limit/2 {
-		return
+		return nil
 	}
 	made.text, made.owner = strings.Clone(k.text), strings.Clone(k.owner)
 	made.tokens = append(make([]kv.Token, 0, len(tokens)), tokens...)
@@ -114,7 +120,14 @@ func (c *store) put(k key, tokens []kv.Token, steps int) {
 	}
 	s.parts[k.hash] = made
 	s.link(made)
-	for s.bytes += made.size(); s.bytes > s.limit; {
+	s.bytes += made.size()
+	s.shrink()
+	return made
+}
+
+// shrink drops the oldest parts until the others fit.
+func (s *shard) shrink() {
+	for s.bytes > s.limit {
 		s.drop(s.recent.prev)
 	}
 }

@@ -42,6 +42,12 @@ var roster = []struct {
 	{client: "openai", language: "JavaScript"},
 	{client: "ai", language: "JavaScript"},
 	{client: "openai-go", language: "Go"},
+	{client: "openai-responses", language: "Python"},
+	{client: "litellm-responses", language: "Python"},
+	{client: "pydantic-ai-responses", language: "Python"},
+	{client: "openai-agents-responses", language: "Python"},
+	{client: "ai-openai", language: "JavaScript"},
+	{client: "openai-responses", language: "JavaScript"},
 	{client: "langgraph", language: "Python", more: true},
 	{client: "llama-index", language: "Python", more: true},
 	{client: "smolagents", language: "Python", more: true},
@@ -235,6 +241,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 		runClients(t, exec.Command(filepath.Join(dir, env, "bin/python"), args...), take)
 	}
 	python("clients.py", "py")
+	python("responses.py", "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
 	if b.path != "" {
 		python("more.py", "more")

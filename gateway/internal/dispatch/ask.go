@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // Ask is a request in the form that the dispatcher needs. Its memory is reused.
@@ -39,10 +40,13 @@ func (a *Ask) Reset() {
 
 // SetPrompt sets Request.Hashes to the hashes of the prompt's full blocks of blockTokens tokens,
 // in namespace ns. Blocks within the first public tokens are hashed without the namespace's
-// salt.
-func (a *Ask) SetPrompt(tokens []kv.Token, ns kv.Namespace, public, blockTokens int) {
+// salt. known, unless nil, has the hashes of the first of these blocks, or of no blocks.
+func (a *Ask) SetPrompt(tokens []kv.Token, ns kv.Namespace, public, blockTokens int, known *textcache.Blocks) {
 	a.hashes.Reset(tokens, ns)
 	a.hashes.SetPublic(public)
+	if known != nil {
+		a.hashes.Take(blockTokens, known.Locals, known.Hashes)
+	}
 	a.Request.Hashes = a.hashes.Hashes(blockTokens)
 }
 

@@ -36,7 +36,7 @@ func TestGuessesOfManyWorkers(t *testing.T) {
 		d.SetHealth(w, router.Healthy)
 		for _, want := range []int{0, 10} {
 			a := Ask{Exact: true}
-			a.SetPrompt(tokens, kv.Namespace{}, 0, blockTokens)
+			a.SetPrompt(tokens, kv.Namespace{}, 0, blockTokens, nil)
 			a.Request.PromptTokens = len(tokens)
 			got, err := d.Choose(t.Context(), &a, time.Hour)
 			if err != nil {

@@ -234,6 +234,22 @@ type Summary struct {
 	Total              int // workers in any state
 }
 
+// AnyName is what a worker lists as a model if it takes requests for any name; see server.AnyName.
+const AnyName = "*"
+
+// Serving reports whether a worker serves the model. If it does so only because it takes any name, Serving replaces the
+// name by AnyName.
+func (s *Summary) Serving(model *string) bool {
+	if _, ok := s.Served[*model]; ok {
+		return true
+	}
+	_, ok := s.Served[AnyName]
+	if ok = ok && *model != ""; ok {
+		*model = AnyName
+	}
+	return ok
+}
+
 // summaryOf makes a summary of the joined members, given by ID in claims. total is the number
 // of all members.
 func summaryOf(claims map[uint64]*Member, total int) *Summary {

@@ -1,23 +1,27 @@
 package prompt
 
 import (
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
-// encode appends the tokens of text to dst with an idle encoder, or a new one, which it then returns
-// unless enough are idle. Texts with the same salt share what they have in common.
-func (r *Reader) encode(dst []kv.Token, salt, text string, o tokenizer.Options) ([]kv.Token, error) {
+// encode sets p.tokens to the tokens of text, and p.Blocks, with an idle encoder, or a new one, which it then
+// returns unless enough are idle. Texts with the same salt share what they have in common.
+func (r *Reader) encode(p *Prompt, text string, o tokenizer.Options) (err error) {
 	var encoder *tokenizer.Encoder
 	select {
 	case encoder = <-r.encoders:
 	default:
 		encoder = r.cfg.Tokenizer.NewEncoder()
 	}
-	dst, err := r.texts.Encode(dst, encoder, salt, text, o)
+	var blocks *textcache.Blocks
+	if p.Blocks.BlockTokens > 0 {
+		blocks = &p.Blocks
+	}
+	p.tokens, err = r.texts.EncodeBlocks(p.tokens[:0], encoder, p.Namespace.Salt, text, o, blocks)
 	select {
 	case r.encoders <- encoder:
 	default:
 	}
-	return dst, err
+	return err
 }

@@ -6,6 +6,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
 
 // Kind is the endpoint of a request.
@@ -16,9 +17,11 @@ const (
 	Completions Kind = iota // /v1/completions
 	Chat                    // /v1/chat/completions
 	Embeddings              // /v1/embeddings
+	Messages                // /v1/messages
+	Responses               // /v1/responses
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "responses")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
@@ -40,6 +43,9 @@ type Prompt struct {
 	// which gives roughly as many as real tokens.
 	Tokens    []kv.Token
 	Namespace kv.Namespace
+	// Blocks has the hashes of the full blocks of Tokens if these were encoded from a text, else none. There may be
+	// hashes of some blocks beyond Tokens.
+	Blocks textcache.Blocks
 	// PublicTokens is the number of leading Tokens that belong to the namespace without a salt.
 	PublicTokens int
 	// Truncated says that Tokens are only the beginning of the prompt: as many as are read, or
@@ -48,6 +54,10 @@ type Prompt struct {
 
 	Prompts, Choices int // number of prompts in the body, 0 if it has none; number of outputs of all of them together
 	OutputTokens     int // most output tokens requested per choice; 0: unknown
+
+	// Names is the stored response, or the item of one, that the request continues or refers to; "" if there is none. Only
+	// the worker that has it knows the prompt.
+	Names string
 
 	// Exact says that Tokens are those computed by a worker with this tokenizer and template, if
 	// it accepts the request. Otherwise Inexact has the reason.
@@ -75,7 +85,11 @@ func (p *Prompt) Reset() {
 	if cap(p.bytes) > keptBytes {
 		p.bytes = nil
 	}
-	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes}
+	if cap(p.Blocks.Hashes) > keptTokens {
+		p.Blocks = textcache.Blocks{}
+	}
+	p.Blocks.Reset()
+	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes, Blocks: p.Blocks}
 }
 
 // guess records why Tokens may be wrong. Only the first reason is kept.

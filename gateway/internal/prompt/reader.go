@@ -6,10 +6,12 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/textcache"
@@ -64,6 +66,7 @@ type As struct {
 	MaxTokens   int              // most tokens that any worker takes, if less than Config.MaxTokens; 0: unknown
 	Controls    chat.ControlMode // how control tokens in messages written by callers are treated
 	ToolsPrompt chat.ToolsPrompt // what happens to tools that the template does not print
+	BlockTokens int              // length of the blocks whose hashes are wanted; 0: none
 }
 
 // New makes a Reader. The error is that of [Config.Validate].
@@ -99,6 +102,13 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 		peek = openai.PeekChat
 	case Embeddings:
 		peek = openai.PeekEmbeddings
+	case Messages:
+		peek = peekMessages
+	case Responses:
+		peek = func(body []byte, q *openai.Peeked) (err error) {
+			p.Names, err = responses.Peek(body, q)
+			return err
+		}
 	}
 	if err := peek(body, q); err != nil {
 		return err
@@ -106,10 +116,13 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
 	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
 	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
+	if as.BlockTokens > 0 {
+		p.Blocks.BlockTokens, p.Blocks.Namespace, p.Blocks.PublicTokens = as.BlockTokens, p.Namespace, p.PublicTokens
+	}
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
-	if kind == Chat {
+	if kind != Completions {
 		p.Prompts = 1
 		r.chat(p, as)
 	} else {
@@ -118,9 +131,20 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
 	p.Exact = p.Inexact == nil
-	if kind == Chat {
+	if kind != Completions {
 		q.Reset() // it refers to parts of the body
 	}
+	return nil
+}
+
+// peekMessages reads a request to Anthropic's API into q, whose fields are those of a chat.
+func peekMessages(body []byte, q *openai.Peeked) error {
+	m, err := anthropic.Peek(body, anthropic.Options{})
+	if err != nil {
+		return err
+	}
+	q.Model, q.User, q.CacheSalt, q.Stream, q.N, q.OutputTokens, q.PublicTokens = m.Model, m.User, m.CacheSalt, m.Stream, 1, m.MaxTokens, m.PublicTokens
+	q.Messages, q.Options, q.ContinueFinal, q.Doubt = m.Messages, m.Options, m.ContinueFinal, m.Doubt
 	return nil
 }
 
@@ -206,8 +230,8 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 		p.tokens = pack(p.tokens[:0], text.Text, p.most+1)
 	} else {
 		o := tokenizer.Options{Prompt: whole, MaxTokens: p.most, Plain: text.Plain}
-		tokens, err := r.encode(p.tokens[:0], p.Namespace.Salt, text.Text, o)
-		if p.tokens, p.Truncated = tokens, errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
+		err := r.encode(p, text.Text, o)
+		if p.Truncated = errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
 			p.guess(err)
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
@@ -327,6 +328,39 @@ func TestNextTurnIsEncodedOnce(t *testing.T) {
 					len(p.Tokens), added, fresh, s.Reused-before.Reused)
 			}
 			before, size = s, len(p.Tokens)
+		}
+	}
+}
+
+// TestBlocksOfTexts: a text comes with the hashes of its blocks, whole or clipped, cached or not; token ids come with none.
+func TestBlocksOfTexts(t *testing.T) {
+	tok := testTokenizer(t)
+	for _, cache := range []int{-1, 64 << 20} {
+		r := testReader(t, Config{Tokenizer: tok, Template: testTemplate(t, "qwen.jinja"), CacheBytes: cache})
+		var p Prompt
+		for i := range 6 {
+			kind, body := Chat, conversationBody(4000+1000*i, 4+i)
+			if i%2 == 1 {
+				kind, body = Completions, completionBody(5000)
+			}
+			as := As{BlockTokens: 16}
+			if i > 3 {
+				as.MaxTokens = 500
+			}
+			if err := r.Read(kind, "a", []byte(body), as, &p); err != nil || !p.Exact {
+				t.Fatal(err, p.Inexact)
+			}
+			var want, got kvindex.TokensWithHashes
+			want.Reset(p.Tokens, p.Namespace)
+			got.Reset(p.Tokens, p.Namespace)
+			got.Take(16, p.Blocks.Locals, p.Blocks.Hashes)
+			if n := len(p.Tokens) / 16; len(p.Blocks.Hashes) < n || !slices.Equal(got.Hashes(16), want.Hashes(16)) || !slices.Equal(got.Locals(16), want.Locals(16)) {
+				t.Errorf("turn %d: %d hashes, want those of %d tokens", i, len(p.Blocks.Hashes), len(p.Tokens))
+			}
+		}
+		read(t, r, Completions, tokenBody(100), &p)
+		if len(p.Blocks.Hashes) > 0 {
+			t.Errorf("token ids have %d hashes", len(p.Blocks.Hashes))
 		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -24,7 +25,7 @@ func TestHugeIndex(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			id := storetest.Identity()
 			c := Config{Dir: t.TempDir(), Identity: id, Bytes: 1 << 20, SegmentBytes: 1 << 20}
-			open := func() *Store {
+			open := func() *slotted.Store {
 				s, err := Open(c)
 				if err != nil {
 					t.Fatal(err)

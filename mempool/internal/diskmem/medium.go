@@ -9,6 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
+	"github.com/coppice-llm/coppice/mempool/internal/notes"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
@@ -23,6 +24,7 @@ type medium struct {
 	most      int32 // most slots in all files
 	lock      *os.File
 	in        *blockio.Injector
+	notes     *notes.Dir
 	buffers   [][]byte // room for a slot, by worker
 	stale     []bool   // by slot, after recover: the header must be erased before use
 	now       func() time.Time

@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
+	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 	"github.com/coppice-llm/coppice/mempool/storetest"
 )
 
@@ -27,7 +28,7 @@ type disk struct {
 	*testing.T
 	c    Config
 	dir  string // of the identity
-	s    *Store
+	s    *slotted.Store
 	last mempool.OpID
 }
 

@@ -15,18 +15,15 @@ import (
 	"github.com/coppice-llm/coppice/mempool/internal/slotted"
 )
 
-// Store is the disk tier. It implements mempool.Store and mempool.Notes.
-type Store struct {
-	*slotted.Store
-	*notes.Dir
-}
-
 // maxNotes bounds the bytes of all notes of a directory: some thousand sessions of 16,000 tokens.
 const maxNotes = 256 << 20
 
+// Notes implements mempool.Noter.
+func (m *medium) Notes() mempool.Notes { return m.notes }
+
 // Open opens the directory of c.Identity below c.Dir, creating it if needed, and recovers its
 // records. It fails with mempool.ErrLocked while another process has it open.
-func Open(c Config) (*Store, error) {
+func Open(c Config) (*slotted.Store, error) {
 	c = c.WithDefaults()
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -51,14 +48,13 @@ func Open(c Config) (*Store, error) {
 		SlotBytes: m.slotBytes, MaxOps: c.MaxOps, Durable: true, Others: others}
 	info.Warnings = slices.Concat(blockio.Exposed(c.Dir, dir), blockio.Counterpart(c.Dir, c.Identity), warnings)
 	info.Direct = blockio.Direct(filepath.Join(dir, blockio.IdentityFile))
+	if m.notes, err = notes.Open(filepath.Join(dir, "notes"), m.format, maxNotes, c.Inject); err != nil {
+		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, m.closeFiles()))
+	}
 	s := slotted.New(slotted.Config{Info: info, Workers: c.Workers}, m)
 	s.Load(int32(len(m.places)), found, func(slot int32) bool { return m.stale[slot] })
 	m.stale = nil
-	n, err := notes.Open(filepath.Join(dir, "notes"), m.format, maxNotes, c.Inject)
-	if err != nil {
-		return nil, fmt.Errorf("diskmem: %w", errors.Join(err, s.Close()))
-	}
-	return &Store{s, n}, nil
+	return s, nil
 }
 
 // load opens the files of slots, finds their records and adapts the number of slots to c.Bytes.

@@ -63,30 +63,36 @@ func TestNotes(t *testing.T) {
 					t.Errorf("another secret: %v", err)
 				}
 			}
-			file, of := filepath.Join(dir, d.files("agent")[0]), filepath.Join(dir, d.files("b")[0])
-			whole, err := os.ReadFile(file)
-			if err != nil || s != nil && bytes.Contains(whole, []byte("second")) {
-				t.Errorf("%v, or the text can be read", err)
-			}
-			for i := range whole {
-				bad := slices.Clone(whole)
-				bad[i] ^= 1
-				if err := os.WriteFile(file, bad, 0o600); err != nil {
-					t.Fatal(err)
-				}
-				if got, err := d.Note("agent"); err == nil {
-					t.Fatalf("byte %d is damaged, and the note is %q", i, got)
-				}
-			}
-			if err := os.WriteFile(of, whole, 0o600); err != nil {
-				t.Fatal(err)
-			}
-			if _, err := d.Note("b"); !errors.Is(err, mempool.ErrCorrupt) {
-				t.Errorf("a note under another's name: %v", err)
-			}
+			damaged(t, d, s != nil)
 			if err := errors.Join(d.DropNote("agent"), d.DropNote("b"), d.DropNote("none")); err != nil || d.bytes != 0 {
 				t.Errorf("%v, %d bytes are left", err, d.bytes)
 			}
 		})
+	}
+}
+
+// damaged checks that no note is read from a file with a wrong byte, or from another's file.
+func damaged(t *testing.T, d *Dir, sealed bool) {
+	t.Helper()
+	file, of := filepath.Join(d.dir, d.files("agent")[0]), filepath.Join(d.dir, d.files("b")[0])
+	whole, err := os.ReadFile(file)
+	if err != nil || sealed && bytes.Contains(whole, []byte("second")) {
+		t.Errorf("%v, or the text can be read", err)
+	}
+	for i := range whole {
+		bad := slices.Clone(whole)
+		bad[i] ^= 1
+		if err := os.WriteFile(file, bad, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := d.Note("agent"); err == nil {
+			t.Fatalf("byte %d is damaged, and the note is %q", i, got)
+		}
+	}
+	if err := os.WriteFile(of, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := d.Note("b"); !errors.Is(err, mempool.ErrCorrupt) {
+		t.Errorf("a note under another's name: %v", err)
 	}
 }

@@ -100,6 +100,14 @@ func New(c Config, m Medium) *Store {
 	return s
 }
 
+// Notes implements mempool.Noter: the medium may keep notes.
+func (s *Store) Notes() mempool.Notes {
+	if m, ok := s.medium.(mempool.Noter); ok {
+		return m.Notes()
+	}
+	return nil
+}
+
 // Load initialises the store with the contents of a medium. have is the number of its slots, records
 // the records in them. stale reports whether a slot without a record may have a header of another
 // record. Load ignores records whose parent is missing, and of records with the same key all but the

@@ -87,55 +87,111 @@ const clients = {
   },
 
   async ai(base, once) {
-    const { generateText, streamText, generateObject, tool } = await load('ai');
     const { createOpenAICompatible } = await load('@ai-sdk/openai-compatible');
     const lm = createOpenAICompatible({ name: 'local', baseURL: base, apiKey: 'none' })(model);
-    const shaped = createOpenAICompatible({ name: 'local', baseURL: base, apiKey: 'none', supportsStructuredOutputs: true })(model);
-    const forecast = tool({ description: about, inputSchema: place, execute: async () => result });
-    const failed = [];
-    const onError = (e) => failed.push(e);
-    const first = () => once('first', () => generateText({ model: lm, system, prompt: question }));
-    const called = () => once('called', async () => {
-      const made = await generateText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required' });
-      check(made.finishReason === 'tool-calls' && made.toolResults.length > 0, made.finishReason);
-      return made;
+    return vercel(lm, createOpenAICompatible({ name: 'local', baseURL: base, apiKey: 'none', supportsStructuredOutputs: true })(model), once);
+  },
+
+  async 'ai-openai'(base, once) {
+    const { createOpenAI } = await load('@ai-sdk/openai');
+    const lm = createOpenAI({ baseURL: base, apiKey: 'none' })(model); // by default a model of /v1/responses
+    return vercel(lm, lm, once);
+  },
+
+  async 'openai-responses'(base, once) {
+    const { default: OpenAI } = await load('openai');
+    const { zodTextFormat, zodResponsesFunction } = await load('openai/helpers/zod');
+    const c = new OpenAI({ baseURL: base, apiKey: 'none' }).responses;
+    const tools = [zodResponsesFunction({ name: 'forecast', description: about, parameters: place })];
+    const create = (input, more) => c.create({ model, instructions: system, input, ...more });
+    const calls = (r) => r.output.filter((o) => o.type === 'function_call');
+    const results = (r) => calls(r).map((o) => ({ type: 'function_call_output', call_id: o.call_id, output: result }));
+    const said = (r) => r.output_text || JSON.stringify(calls(r).map((o) => o.arguments));
+    const whole = () => once('whole', () => create(question));
+    const streamed = () => once('streamed', async () => {
+      let text = '', last;
+      for await (const event of await create(question, { stream: true })) {
+        if (event.type === 'response.output_text.delta') text += event.delta;
+        last = event;
+      }
+      check(['response.completed', 'response.incomplete'].includes(last.type), last.type);
+      return { text, usage: last.response.usage };
     });
+    const called = () => once('called', () => c.parse({ model, input: ask, tools, tool_choice: 'required' }));
     const conversation = () => once('conversation', async () => {
-      const messages = [{ role: 'user', content: ask }, ...(await called()).response.messages];
-      const then = await generateText({ model: lm, system, tools: { forecast }, messages });
-      return { then, messages: [...messages, ...then.response.messages] };
+      const r = await called();
+      return create([{ role: 'user', content: ask }, ...r.output, ...results(r)], { tools });
     });
     return {
-      text: async () => (await first()).text,
-      stream: async () => {
-        let text = '';
-        for await (const piece of streamText({ model: lm, system, prompt: question, onError }).textStream) text += piece;
-        check(failed.length === 0, failed);
-        return text;
-      },
-      tools: async () => {
-        const streamed = streamText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required', onError });
-        await streamed.consumeStream();
-        check((await streamed.toolCalls).length > 0 && failed.length === 0, failed);
-        return (await called()).toolCalls.map((t) => place.parse(t.input));
-      },
-      structured: async () => weather.parse((await generateObject({ model: shaped, system, prompt: report, schema: weather })).object),
-      'second turn': async () => {
-        const { then } = await conversation();
-        return then.text || JSON.stringify(then.toolCalls.map((t) => t.input));
-      },
+      text: async () => (await whole()).output_text,
+      stream: async () => (await streamed()).text,
+      tools: async () => calls(await called()).map((o) => place.parse(o.parsed_arguments)),
+      structured: async () => (await c.parse({ model, input: report, text: { format: zodTextFormat(weather, 'weather') } })).output_parsed,
+      'second turn': async () => said(await conversation()),
       'third turn': async () => {
-        const messages = [...(await conversation()).messages, { role: 'user', content: again }];
-        return (await generateText({ model: lm, system, tools: { forecast }, messages })).text;
+        const last = await conversation();
+        const r = await create([...results(last), { role: 'user', content: again }], { tools, previous_response_id: last.id });
+        check(r.usage.input_tokens_details.cached_tokens > 0, r.usage);
+        return said(r);
       },
       usage: async () => {
-        const { usage } = await first();
-        counted(usage.inputTokens, usage.outputTokens, usage.totalTokens);
+        for (const u of [(await whole()).usage, (await streamed()).usage]) counted(u.input_tokens, u.output_tokens, u.total_tokens);
         return true;
       },
     };
   },
 };
+
+// packages are those of clients with other names.
+const packages = { 'openai-responses': 'openai', 'ai-openai': '@ai-sdk/openai' };
+
+// vercel returns the cases of the package ai, with a model of one of its providers. shaped answers by a schema.
+async function vercel(lm, shaped, once) {
+  const { generateText, streamText, generateObject, tool } = await load('ai');
+  const forecast = tool({ description: about, inputSchema: place, execute: async () => result });
+  const failed = [];
+  const onError = (e) => failed.push(e);
+  const first = () => once('first', () => generateText({ model: lm, system, prompt: question }));
+  const called = () => once('called', async () => {
+    const made = await generateText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required' });
+    check(made.finishReason === 'tool-calls' && made.toolResults.length > 0, made.finishReason);
+    return made;
+  });
+  const conversation = () => once('conversation', async () => {
+    const messages = [{ role: 'user', content: ask }, ...(await called()).response.messages];
+    const then = await generateText({ model: lm, system, tools: { forecast }, messages });
+    return { then, messages: [...messages, ...then.response.messages] };
+  });
+  return {
+    text: async () => (await first()).text,
+    stream: async () => {
+      let text = '';
+      for await (const piece of streamText({ model: lm, system, prompt: question, onError }).textStream) text += piece;
+      check(failed.length === 0, failed);
+      return text;
+    },
+    tools: async () => {
+      const streamed = streamText({ model: lm, system, prompt: ask, tools: { forecast }, toolChoice: 'required', onError });
+      await streamed.consumeStream();
+      check((await streamed.toolCalls).length > 0 && failed.length === 0, failed);
+      return (await called()).toolCalls.map((t) => place.parse(t.input));
+    },
+    structured: async () => weather.parse((await generateObject({ model: shaped, system, prompt: report, schema: weather })).object),
+    'second turn': async () => {
+      const { then } = await conversation();
+      return then.text || JSON.stringify(then.toolCalls.map((t) => t.input));
+    },
+    'third turn': async () => {
+      const messages = [...(await conversation()).messages, { role: 'user', content: again }];
+      return (await generateText({ model: lm, system, tools: { forecast }, messages })).text;
+    },
+    usage: async () => {
+      const { usage } = await first();
+      counted(usage.inputTokens, usage.outputTokens, usage.totalTokens);
+      return true;
+    },
+  };
+}
 
 // sensible reports whether an answer is what a person would expect.
 function sensible(column, got) {
@@ -170,7 +226,7 @@ async function row(name, column, kept, left) {
 }
 
 for (const name of Object.keys(clients)) {
-  const version = JSON.parse(readFileSync(dir + '/node_modules/' + name + '/package.json')).version;
+  const version = JSON.parse(readFileSync(dir + '/node_modules/' + (packages[name] ?? name) + '/package.json')).version;
   const kept = {};
   for (const column of columns) {
     if (skip.has(name + '-js/' + column)) continue;
