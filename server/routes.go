@@ -10,7 +10,6 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/view"
 )
@@ -69,13 +68,7 @@ func (s *Server) mount() {
 	on(card.Path, get(endpoint{access: anyKey, drained: true, quiet: true, serve: (*call).worker}))
 	on(card.TokenizerPath, get(endpoint{access: anyKey, serve: (*call).tokenizer}))
 	s.mountCache(on)
-	on(responses.Path, post((*call).createResponse))
-	on(responses.Path+"/{id}", map[string]endpoint{
-		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
-		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
-	})
-	on(responses.Path+"/{id}/input_items", get(endpoint{access: anyKey, drained: true, serve: (*call).inputItems}))
-	on(responses.Path+"/{id}/cancel", post((*call).cancelResponse))
+	s.mountResponses(on)
 	s.mountOllama(on)
 	on("/debug/pprof/", get(endpoint{access: admins, drained: true, serve: (*call).pprof}))
 	slices.SortFunc(s.paths, func(a, b Route) int { return strings.Compare(a.Path, b.Path) })
@@ -90,8 +83,6 @@ func (s *Server) mount() {
 	}
 	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
-	ollamas := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
-	s.routes.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, ollamas) })
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
@@ -107,6 +98,17 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
 	})
+}
+
+// mountResponses registers the routes of OpenAI's Responses API with on.
+func (s *Server) mountResponses(on func(path string, methods map[string]endpoint)) {
+	on(responses.Path, map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).createResponse}})
+	on(responses.Path+"/{id}", map[string]endpoint{
+		http.MethodGet:    {access: anyKey, drained: true, serve: (*call).storedResponse},
+		http.MethodDelete: {access: anyKey, drained: true, serve: (*call).deleteResponse},
+	})
+	on(responses.Path+"/{id}/input_items", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).inputItems}})
+	on(responses.Path+"/{id}/cancel", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cancelResponse}})
 }
 
 // ServeHTTP answers a request.
