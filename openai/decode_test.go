@@ -19,7 +19,7 @@ import (
 func TestDecode(t *testing.T) {
 	schemas := map[string]string{
 		"completion": "CompletionRequest", "chat": "ChatRequest", "embeddings": "EmbeddingRequest",
-		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest", "explain": "ExplainRequest",
+		"tokenize": "TokenizeRequest", "detokenize": "DetokenizeRequest", "pin": "PinRequest", "release": "ReleaseRequest", "expect": "ExpectRequest", "explain": "ExplainRequest",
 	}
 	doc := readDocument(t)
 	doc.request = true
@@ -69,6 +69,18 @@ func decodeLine(kind, line string) (string, error) {
 		return nonZero(*v), nil
 	case "tokenize":
 		v, err := DecodeTokenize([]byte(line))
+		if err != nil {
+			return "", err
+		}
+		return nonZero(*v), nil
+	case "release":
+		v, err := DecodeRelease([]byte(line))
+		if err != nil {
+			return "", err
+		}
+		return nonZero(*v), nil
+	case "expect":
+		v, err := DecodeExpect([]byte(line))
 		if err != nil {
 			return "", err
 		}

@@ -116,6 +116,14 @@ func (d *document) check(schema, v any, at string) error {
 			}
 		case "anyOf":
 			ok = slices.ContainsFunc(want.([]any), func(one any) bool { return d.check(one, v, at) == nil })
+		case "oneOf":
+			n := 0
+			for _, one := range want.([]any) {
+				if d.check(one, v, at) == nil {
+					n++
+				}
+			}
+			ok = n == 1
 		case "type":
 			kinds, several := want.([]any)
 			if !several {

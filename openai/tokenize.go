@@ -29,11 +29,13 @@ type Detokenize struct {
 	Tokens []kv.Token
 }
 
-// Pin is a request to /v1/cache/pin: keep the cached part of a prompt for some time.
+// Pin is a request to /v1/cache/pin: keep the cached part of a prompt for some time, or what the last turn of a
+// session left.
 type Pin struct {
 	Model            string
 	Prompt           Prompt
-	AddSpecialTokens bool // for a text
+	Session          string // instead of Prompt
+	AddSpecialTokens bool   // for a text
 	CacheSalt        string
 	Duration         time.Duration
 }
@@ -108,11 +110,15 @@ func DecodeUnpin(body []byte) (_ *Pin, err error) {
 				p.Prompt = all[0]
 			}
 		},
+		"session":            func(v value) { p.Session = d.sessionName(v) },
 		"add_special_tokens": func(v value) { p.AddSpecialTokens = d.Flag(v) },
 		"cache_salt":         func(v value) { p.CacheSalt = d.Label(v, "") },
 		"seconds":            func(v value) { p.Duration = d.seconds(v) },
 	})
 	switch {
+	case given > 0 && p.Session != "":
+		d.Fail(param("session"), "invalid_value", "give either prompt or session")
+	case given == 0 && p.Session != "":
 	case given == 0:
 		d.Missing(param("prompt"))
 	case given > 1:

@@ -171,7 +171,7 @@ func (c *Cache) ForgetTurns(id SessionID) {
 	c.verify("ForgetTurns")
 }
 
-// deserted marks a leaf as stale if no session ends in it any more.
+// deserted marks a leaf as stale if no session ends in it.
 func (c *Cache) deserted(id NodeID) {
 	if id == Root || c.turns.first[id] != nil {
 		return
@@ -223,7 +223,7 @@ func (ts *turns) unlink(s *slab, e *turnEnd) {
 	e.node, e.prev, e.next = Root, nil, nil
 }
 
-// learn brings the worths up to date once there were enough episodes: so many that looking at all that is idle
+// learn brings the worths up to date once there were enough episodes that looking at all that is idle
 // now costs little for each.
 func (ts *turns) learn(c *Cache) {
 	t := ts.by
@@ -280,6 +280,7 @@ func (ts *turns) pass(s *slab, from, to NodeID, upTo int) {
 		return
 	}
 	if to != Root && s.nodes[to].flags&isRoot != 0 {
+		s.nodes[to].mark &^= flagHeld | flagComing // absorbed from from, whose ends are given up
 		to = Root
 	}
 	for e := ts.first[from]; e != nil; {

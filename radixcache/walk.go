@@ -20,6 +20,7 @@ type NodeView struct {
 	Pins      int    // 1 if there are handles on it, plus the number of children with pins
 	Stamp     uint64 // clock at the last walk that ended here
 	Hits      uint64 // number of reuses that ended here
+	Current   bool   // whether the last turn of a session ended here; only the policy Session knows
 }
 
 // Walk iterates over all nodes but those of flushed trees. Parents come before their
@@ -54,6 +55,7 @@ func (c *Cache) walkBelow(spaces map[NodeID][]*space, parent NodeID, depth int, 
 			ID: id, Parent: c.outer(n.parent), Namespace: n.space.ns, Start: int(n.start),
 			Tokens: n.tokens.Slice(), Pages: n.pages.Slice(), Leaf: n.isLeaf(), Tail: c.isTail(n),
 			Pins: int(n.pins), Stamp: n.stamp, Hits: uint64(n.hits),
+			Current: c.turns.by != nil && n.mark&flagHeld != 0,
 		}
 		if !yield(v) {
 			return false

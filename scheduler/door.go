@@ -35,6 +35,9 @@ func (w *queue) full() error {
 // AddOrDisplace must not end a waiting request for one that would then be refused for
 // another reason.
 func (s *Scheduler) admissible(req *Request) (limit int, err error) {
+	if n := len(req.Session); n > MaxSessionName {
+		return 0, refuse("Session", ErrInvalid, "the session's name has %d bytes, want at most %d", n, MaxSessionName)
+	}
 	if limit, err = s.cfg.checkRequest(&s.info, req); err != nil {
 		return 0, err
 	}

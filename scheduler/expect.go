@@ -8,7 +8,7 @@ import (
 )
 
 // expectLead is how long before an expected turn its prefix is fetched. A disk of 3 GB/s reads 30 GB in it,
-// the KV of some 300,000 tokens of 100 KB. An earlier fetch would hold pages that nobody uses.
+// the KV of some 300,000 tokens of 100 KB. An earlier fetch would hold pages without use.
 //
 // expectGrace is how long after the expected time a fetched prefix is kept for a turn that is late.
 const (
@@ -61,7 +61,7 @@ func (ss *sessions) expects(x *session) {
 	ss.expected = slices.Insert(ss.expected, at, x)
 }
 
-// wake returns the time at which something is to be done about the expected turn.
+// wake returns the time at which the expected turn needs something.
 func (x *session) wake() time.Duration {
 	if x.expect.q != nil || x.expect.due == 0 {
 		return x.expect.until
@@ -100,7 +100,7 @@ func (s *Scheduler) tickSessions(now time.Duration) {
 	}
 }
 
-// dropExpectations ends all of them.
+// dropExpectations ends all expectations.
 func (s *Scheduler) dropExpectations() {
 	for len(s.sessions.expected) > 0 {
 		s.unexpect(s.sessions.expected[0])

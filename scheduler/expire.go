@@ -57,7 +57,7 @@ func (x *expiries) drop(q *sequence) {
 
 // NextExpiry returns the next time at which Expire has something to do: a time limit of an
 // open request or of a fetch ends, with Config.Tiers a conversation becomes idle, or an
-// expected turn is to be prepared or given up. It reports false if there is none. A shell sets its timer by it.
+// expected turn must be prepared or given up. It reports false if there is none. A shell sets its timer by it.
 func (s *Scheduler) NextExpiry() (time.Duration, bool) {
 	var at time.Duration
 	some := len(s.expiries.Items) > 0

@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // ErrNoSession reports that no turn of a session has ended yet, or that the session was released or
@@ -57,7 +58,7 @@ type sessions struct {
 	ids      radixcache.SessionID // the latest that was given
 }
 
-// session is what one session has left. A turn is a request that names it.
+// session holds what one session has left. A turn is a request that names it.
 type session struct {
 	ref          SessionRef
 	id           radixcache.SessionID
@@ -219,7 +220,9 @@ func (s *Scheduler) ReleaseSession(ref SessionRef) error {
 	if err != nil {
 		return err
 	}
-	s.cache.ReleaseTurns(x.id)
+	if s.room.fault != planted.KeepReleased {
+		s.cache.ReleaseTurns(x.id)
+	}
 	s.forgetSession(x)
 	s.verify()
 	return nil

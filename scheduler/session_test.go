@@ -50,7 +50,7 @@ func TestExpectSessionFetches(t *testing.T) {
 			h.step()
 		}
 		if c.wait > 30*time.Second && !c.fetched {
-			h.add(3, seq(2, 240), 1) // the pages are nobody's
+			h.add(3, seq(2, 240), 1) // no turn keeps the pages
 			h.run()
 		}
 		h.addTurn(4, "a", seq(0, 80), 1)

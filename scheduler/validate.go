@@ -40,8 +40,6 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 		return 0, refuse("StopTokens", ErrInvalid, "%d StopTokens, want at most %d", len(req.StopTokens), maxStopTokens)
 	case req.Samples < 0 || req.Samples > c.MaxSamples:
 		return 0, refuse("Samples", ErrInvalid, "Samples is %d, want 0 (one) to %d", req.Samples, c.MaxSamples)
-	case len(req.Session) > MaxSessionName:
-		return 0, refuse("Session", ErrInvalid, "the session's name has %d bytes, want at most %d", len(req.Session), MaxSessionName)
 	case req.Deadline < 0:
 		return 0, refuse("Deadline", ErrInvalid, "Deadline is %v, want 0 (none) or more", req.Deadline)
 	case !req.Speculate.valid():
@@ -58,9 +56,6 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 	if err := c.checkText(info, req); err != nil {
 		return 0, err
 	}
-	if err := c.checkPooling(info, req); err != nil || req.Pooling != NoPooling {
-		return 0, err
-	}
 	// The last output token is sampled and never run, so it needs neither position nor
 	// page.
 	modelRoom, poolRoom := info.MaxPositions-n+1, poolTokens-n+1
@@ -75,7 +70,7 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 			n, req.MaxTokens, poolTokens)
 	}
 	maxTokens = req.MaxTokens
-	if maxTokens == 0 {
+	if maxTokens == 0 && req.Pooling == NoPooling {
 		maxTokens = min(c.DefaultMaxTokens, modelRoom, poolRoom)
 	}
 	if req.MinTokens < 0 || req.MinTokens > maxTokens {
@@ -112,7 +107,7 @@ func capable(info *engine.Info, req *Request) error {
 	case req.Digest && !c.Digests:
 		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
 	}
-	return nil
+	return checkPooling(info, req)
 }
 
 // maskField returns the name of the field for which a request needs a mask.

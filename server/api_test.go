@@ -309,7 +309,11 @@ func TestDocumentHasTheRoutes(t *testing.T) {
 	}
 	for path, methods := range got {
 		for _, m := range methods {
-			a := b.do(m, strings.Replace(path, "{id}", "nano", 1), "")
+			id := "nano"
+			if strings.HasPrefix(path, "/v1/responses/") {
+				id = b.response("POST", "", `{"input":"x","max_output_tokens":1}`, 200).ID
+			}
+			a := b.do(m, strings.Replace(path, "{id}", id, 1), "")
 			if a.StatusCode == 405 || a.StatusCode == 404 && !strings.HasPrefix(path, "/debug") {
 				t.Errorf("%s %s: %s", m, path, a.Status)
 			}
@@ -342,4 +346,39 @@ func tokenOf(t *testing.T, b *bed, text string) kv.Token {
 		t.Fatalf("%q is %v", text, tokens)
 	}
 	return tokens[0]
+}
+
+// TestSessionHints checks the endpoints that take news of a session.
+func TestSessionHints(t *testing.T) {
+	b := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{PinnedTokens: 256}}})
+	session := `{"session":"a"`
+	b.refused("POST", "/v1/cache/release", session+"}", 404, "unknown_session")
+	b.refused("POST", "/v1/cache/expect", session+`,"seconds":5}`, 404, "unknown_session")
+	b.refused("POST", "/v1/cache/pin", session+`,"seconds":5}`, 404, "unknown_session")
+	b.refused("POST", "/v1/cache/release", session+`,"model":"other"}`, 404, "model_not_found")
+	turn := func() {
+		t.Helper()
+		if _, err := b.node.Text(t.Context(), coppice.Request{Session: "a", Prompt: strings.Repeat("What is light? ", 20), MaxTokens: 1}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	turn()
+	ok := func(method, path, body, want string) {
+		t.Helper()
+		if a := b.do(method, path, body); a.StatusCode != 200 || !strings.Contains(string(a.body), want) {
+			t.Errorf("%s %s %s: %s %s, want %s", method, path, body, a.Status, a.body, want)
+		}
+	}
+	ok("POST", "/v1/cache/expect", session+`,"seconds":5}`, "ok")
+	ok("POST", "/v1/cache/pin", session+`,"seconds":60}`, `"pinned_tokens":`)
+	if got := b.stats().Scheduler.Cache.ProtectedTokens; got == 0 || got%16 != 0 {
+		t.Errorf("%d tokens are protected by the session's pin", got)
+	}
+	ok("DELETE", "/v1/cache/pin", session+"}", `"pinned_tokens":0`)
+	ok("POST", "/v1/cache/pin", session+`,"seconds":60}`, `"pinned_tokens":`)
+	ok("POST", "/v1/cache/release", session+"}", "ok")
+	if got := b.stats().Scheduler.Cache.ProtectedTokens; got != 0 {
+		t.Errorf("%d tokens are protected after the release", got)
+	}
+	b.refused("POST", "/v1/cache/release", session+"}", 404, "unknown_session")
 }

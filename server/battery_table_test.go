@@ -25,7 +25,7 @@ func repeatIn(before, part string, n int, after string) string {
 
 // battery returns all hostile requests, the same ones each time.
 func battery() (all []hostileRequest) {
-	for _, more := range [][]hostileRequest{brokenJSON(), wrongTypes(), wrongChats(), wrongMessages(), extremes(), formats(), strangeText(), otherPaths(), wrongEmbeddings(), brokenHTTP()} {
+	for _, more := range [][]hostileRequest{brokenJSON(), wrongTypes(), wrongChats(), wrongMessages(), wrongResponses(), extremes(), formats(), strangeText(), otherPaths(), wrongEmbeddings(), brokenHTTP()} {
 		all = append(all, more...)
 	}
 	return all
@@ -201,7 +201,8 @@ func otherPaths() (all []hostileRequest) {
 		{name: "the root of a tree", method: "GET", path: "/v1/"}, {name: "a directory up", method: "GET", path: "/v1/models/..%2f..%2fetc%2fpasswd"}, {name: "a zero in it", method: "GET", path: "/v1/models/%00"}, {name: "a long path", method: "GET", path: "/" + longText[:999]},
 		{name: "a model that is none", method: "GET", path: "/v1/models/x"}, {name: "a model of two lines", method: "GET", path: "/v1/models/x%0d%0aSet-Cookie:%20a"}, {name: "delete a model", method: "DELETE", path: "/v1/models/nano"}, {name: "get a completion", method: "GET"},
 		{name: "put a completion", method: "PUT", body: "{}"}, {name: "options", method: "OPTIONS"}, {name: "an unknown method", method: "BREW"}, {name: "post health", method: "POST", path: "/health", body: "{}"}, {name: "flush for others", path: "/v1/cache/flush", body: "{}"},
-		{name: "pin for others", path: "/v1/cache/pin", body: `{"prompt":"x","seconds":1}`}, {name: "unpin for others", method: "DELETE", path: "/v1/cache/pin", body: `{"prompt":"x"}`}, {name: "profiles", method: "GET", path: "/debug/pprof/heap"}, {name: "a long profile", method: "GET", path: "/debug/pprof/profile?seconds=99999"},
+		{name: "pin for others", path: "/v1/cache/pin", body: `{"prompt":"x","seconds":1}`}, {name: "unpin for others", method: "DELETE", path: "/v1/cache/pin", body: `{"prompt":"x"}`}, {name: "release no session", path: "/v1/cache/release", body: `{}`}, {name: "release a long one", path: "/v1/cache/release", body: `{"session":"` + longText + `"}`}, {name: "expect never", path: "/v1/cache/expect", body: `{"session":"x","seconds":1e300}`}, {name: "expect before", path: "/v1/cache/expect", body: `{"session":"x","seconds":-1}`}, {name: "expect one that is unknown", path: "/v1/cache/expect", body: `{"session":"x\u0000","seconds":1}`},
+		{name: "profiles", method: "GET", path: "/debug/pprof/heap"}, {name: "a long profile", method: "GET", path: "/debug/pprof/profile?seconds=99999"},
 		{name: "a tree of nothing", method: "GET", path: "/v1/cache/tree?depth=x"}, {name: "a deep tree", method: "GET", path: "/v1/cache/tree?depth=99999999999999999999"}, {name: "a tree with text", method: "GET", path: "/v1/cache/tree?tokens=9"}, {name: "a tree with all", method: "GET", path: "/v1/cache/tree?nodes=0"},
 		{name: "explain nothing", path: "/v1/cache/explain", body: `{}`}, {name: "explain both", path: "/v1/cache/explain", body: `{"prompt":"x","messages":[]}`}, {name: "explain much", path: "/v1/cache/explain", body: `{"prompt":"` + longText + `"}`},
 		{name: "embeddings", path: "/v1/embeddings", body: `{"input":"x"}`}, {name: "a file of the page", method: "GET", path: "/page/..%2fserver.go"}, {name: "the page's stream by post", path: "/v1/view/stream", body: "{}"}, {name: "metrics by post", path: "/metrics", body: "{}"},

@@ -2,12 +2,14 @@ package server
 
 import (
 	"bufio"
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/conversation"
@@ -152,31 +154,47 @@ func (c *call) cacheFlush() error {
 	return c.json(http.StatusOK, bodyOK)
 }
 
-// cachePin answers POST /v1/cache/pin: it pins the cached prefix of a prompt for some time.
+// cachePin answers POST /v1/cache/pin: it pins the cached prefix of a prompt, or what a session has left, for some
+// time.
 func (c *call) cachePin() error {
-	return c.pin(openai.DecodePin, func(ns kv.Namespace, tokens []kv.Token, ask *openai.Pin) error {
-		return c.s.cfg.Node.PinPrefix(c.r.Context(), ns, tokens, ask.Duration)
+	return c.pin(openai.DecodePin, c.s.cfg.Node.PinSession, func(ctx context.Context, ns kv.Namespace, tokens []kv.Token, d time.Duration) error {
+		return c.s.cfg.Node.PinPrefix(ctx, ns, tokens, d)
 	})
 }
 
 // cacheUnpin answers DELETE /v1/cache/pin. It takes the same body as POST and ignores its
 // seconds.
 func (c *call) cacheUnpin() error {
-	return c.pin(openai.DecodeUnpin, func(ns kv.Namespace, tokens []kv.Token, _ *openai.Pin) error {
-		return c.s.cfg.Node.UnpinPrefix(c.r.Context(), ns, tokens)
+	unpin := func(ctx context.Context, session coppice.SessionRef, _ time.Duration) (int, error) {
+		return 0, c.s.cfg.Node.UnpinSession(ctx, session)
+	}
+	return c.pin(openai.DecodeUnpin, unpin, func(ctx context.Context, ns kv.Namespace, tokens []kv.Token, _ time.Duration) error {
+		return c.s.cfg.Node.UnpinPrefix(ctx, ns, tokens)
 	})
 }
 
-// pin reads the body of a request to pin or unpin with decode. It calls change with the namespace of the caller's own
-// tenant and the request's cache_salt, the tokens of the prompt and the request, and answers with the number of tokens
-// that were pinned or unpinned: those of the prompt, rounded down to whole pages.
-func (c *call) pin(decode func([]byte) (*openai.Pin, error), change func(kv.Namespace, []kv.Token, *openai.Pin) error) error {
+// pin reads the body of a request to pin or unpin with decode. It calls session with the session that the request names,
+// or prefix with the namespace of the caller's own tenant and the request's cache_salt, and the tokens of the prompt. It
+// answers with the number of tokens that were pinned or unpinned: those of the prompt, rounded down to whole pages, or
+// those that session returns.
+func (c *call) pin(
+	decode func([]byte) (*openai.Pin, error),
+	session func(context.Context, coppice.SessionRef, time.Duration) (int, error),
+	prefix func(context.Context, kv.Namespace, []kv.Token, time.Duration) error,
+) error {
 	ask, err := read(c, decode)
 	if err != nil {
 		return err
 	}
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
+	}
+	if ask.Session != "" {
+		tokens, err := session(c.r.Context(), c.session(ask.Session, ask.CacheSalt), ask.Duration)
+		if err != nil {
+			return err
+		}
+		return c.marshal(map[string]int{"pinned_tokens": tokens})
 	}
 	req := []coppice.Request{{Tokens: ask.Prompt.Tokens, Rendered: !ask.AddSpecialTokens}}
 	if ask.Prompt.Tokens == nil {
@@ -185,11 +203,45 @@ func (c *call) pin(decode func([]byte) (*openai.Pin, error), change func(kv.Name
 	if err := c.encode(req); err != nil {
 		return err
 	}
-	if err := change(conversation.Namespace(c.caller.tenant, ask.CacheSalt), req[0].Tokens, ask); err != nil {
+	if err := prefix(c.r.Context(), conversation.Namespace(c.caller.tenant, ask.CacheSalt), req[0].Tokens, ask.Duration); err != nil {
 		return err
 	}
 	page := c.s.cfg.Node.Info().PageTokens
 	return c.marshal(map[string]int{"pinned_tokens": kv.FloorPages(len(req[0].Tokens), page) * page})
+}
+
+// cacheRelease answers POST /v1/cache/release: a session of the caller takes no further turn.
+func (c *call) cacheRelease() error {
+	return c.hint(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) error {
+		return c.s.cfg.Node.ReleaseSession(c.r.Context(), session)
+	})
+}
+
+// cacheExpect answers POST /v1/cache/expect: a turn of a session of the caller comes in some time.
+func (c *call) cacheExpect() error {
+	return c.hint(openai.DecodeExpect, func(session coppice.SessionRef, in time.Duration) error {
+		return c.s.cfg.Node.ExpectSession(c.r.Context(), session, in)
+	})
+}
+
+// hint reads news of a session with decode and passes them on with take.
+func (c *call) hint(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) error) error {
+	ask, err := read(c, decode)
+	if err != nil {
+		return err
+	}
+	if err := c.s.knows(ask.Model); err != nil {
+		return err
+	}
+	if err := take(c.session(ask.Session, ask.CacheSalt), ask.Duration); err != nil {
+		return err
+	}
+	return c.json(http.StatusOK, bodyOK)
+}
+
+// session returns the session with a name among those of the caller.
+func (c *call) session(name, cacheSalt string) coppice.SessionRef {
+	return coppice.SessionRef{Namespace: conversation.Namespace(c.caller.tenant, cacheSalt), Tenant: c.caller.tenant, Name: name}
 }
 
 // explanation is the answer of POST /v1/cache/explain.

@@ -41,6 +41,7 @@ var causes = []struct {
 	{chat.ErrRender, http.StatusBadRequest, "messages", "template_failed"},
 	{chat.ErrLimit, http.StatusBadRequest, "messages", "template_limit"},
 	{coppice.ErrNotCached, http.StatusBadRequest, "", "not_cached"},
+	{coppice.ErrNoSession, http.StatusNotFound, "", "unknown_session"},
 	{coppice.ErrPinBudget, http.StatusBadRequest, "", "pin_budget"},
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }

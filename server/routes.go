@@ -31,11 +31,7 @@ func (s *Server) mount() {
 			byMethod[http.MethodHead] = e
 		}
 		allow := strings.Join(names, ", ")
-		pattern := path
-		if before, ok := strings.CutSuffix(path, "{id}"); ok {
-			pattern = before + "{id...}" // model names contain slashes
-		}
-		s.routes.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+		s.routes.HandleFunc(patternOf(path), func(w http.ResponseWriter, r *http.Request) {
 			e := byMethod[r.Method]
 			if e == nil {
 				w.Header().Set("Allow", allow)
@@ -86,21 +82,15 @@ func (s *Server) mount() {
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
-// mountCache registers the routes of the cache with on.
-func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
-	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, quiet: true, serve: (*call).cacheStats}})
-	on("/v1/cache/tree", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).cacheTree}})
-	on("/v1/cache/explain", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).explain}})
-	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
-		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+// patternOf returns the pattern of a path for http.ServeMux. An id at the end may contain slashes, as names of models do.
+func patternOf(path string) string {
+	if before, ok := strings.CutSuffix(path, "{id}"); ok {
+		return before + "{id...}"
 	}
-	on("/v1/cache/pin", map[string]endpoint{
-		http.MethodPost:   {access: admins, serve: (*call).cachePin},
-		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
-	})
+	return path
 }
 
-// mountResponses registers the routes of OpenAI's Responses API with on.
+// mountResponses registers the routes of /v1/responses with on.
 func (s *Server) mountResponses(on func(path string, methods map[string]endpoint)) {
 	on(responses.Path, map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).createResponse}})
 	on(responses.Path+"/{id}", map[string]endpoint{
@@ -110,6 +100,23 @@ func (s *Server) mountResponses(on func(path string, methods map[string]endpoint
 	on(responses.Path+"/{id}/input_items", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).inputItems}})
 	on(responses.Path+"/{id}/cancel", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cancelResponse}})
 }
+
+// mountCache registers the routes of the cache with on.
+func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
+	on("/v1/cache/stats", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, quiet: true, serve: (*call).cacheStats}})
+	on("/v1/cache/tree", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).cacheTree}})
+	on("/v1/cache/explain", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).explain}})
+	for _, path := range []string{"/v1/cache/flush", "/reset_prefix_cache"} { // the second is vLLM's name
+		on(path, map[string]endpoint{http.MethodPost: {access: admins, serve: (*call).cacheFlush}})
+	}
+	on("/v1/cache/release", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheRelease}})
+	on("/v1/cache/expect", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheExpect}})
+	on("/v1/cache/pin", map[string]endpoint{
+		http.MethodPost:   {access: admins, serve: (*call).cachePin},
+		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
+	})
+}
+
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }

@@ -133,6 +133,7 @@ type memoryPlan struct {
 	Requests int64 // of Heap: for open requests
 	Formats  int64 // of Heap: for compiled formats
 	Texts    int64 // of Heap: for texts encoded before
+	Stored   int64 // of Heap: for stored responses
 	Tight    bool  // Requests is as small as --max-body permits, and may not fit
 }
 
@@ -141,7 +142,7 @@ type memoryPlan struct {
 const programBytes, otherShare = 32 << 20, 16
 
 // Sizes for requests and formats where the memory is unknown, and the least for formats: room for the
-// tables of one format. leastTexts is room for some conversations.
+// tables of one format. leastTexts is room for some conversations, here and in stored responses.
 const unknownRequests, mostFormats, leastFormats, leastTexts = 1 << 30, 256 << 20, 16 << 20, 4 << 20
 
 // heapOf returns the part of limit that Go may manage next to mapped bytes outside of the Go heap. It is
@@ -152,12 +153,12 @@ func heapOf(limit, mapped int64) int64 {
 
 // planMemory divides limit bytes. mapped are those outside the Go heap, live those on the heap before
 // the first request, body the size of the longest request body. If heap is not 0, it is the limit of
-// the Go heap that the environment sets. texts is the most for texts encoded before.
+// the Go heap that the environment sets. texts is the most for texts encoded before, stored for stored responses.
 //
 // Open requests get half of the free heap: the other half is for garbage, of which a request makes
 // about as much as it keeps. A longest body can be read and decoded in any case.
-func planMemory(limit, heap, mapped, live, body, texts int64) memoryPlan {
-	p := memoryPlan{Limit: limit, Heap: heap, Requests: unknownRequests, Formats: mostFormats, Texts: texts}
+func planMemory(limit, heap, mapped, live, body, texts, stored int64) memoryPlan {
+	p := memoryPlan{Limit: limit, Heap: heap, Requests: unknownRequests, Formats: mostFormats, Texts: texts, Stored: stored}
 	if p.Heap == 0 && limit > 0 {
 		p.Heap = heapOf(limit, mapped)
 	}
@@ -165,7 +166,8 @@ func planMemory(limit, heap, mapped, live, body, texts int64) memoryPlan {
 		free := max(p.Heap-live, 0)
 		p.Formats = min(max(free/8, leastFormats), mostFormats)
 		p.Texts = min(max(free/32, leastTexts), texts)
-		p.Requests = (free - p.Formats - p.Texts) / 2
+		p.Stored = min(max(free/32, leastTexts), stored)
+		p.Requests = (free - p.Formats - p.Texts - p.Stored) / 2
 	}
 	const bodies = 4 // a body takes three times its size while it is decoded, three quarters of Requests
 	if least := bodies * body; p.Requests < least {
@@ -203,19 +205,19 @@ func (f *memoryFlags) limit() int64 {
 }
 
 // apply divides the memory of this process, with mapped bytes outside the Go heap, and sets the limit of
-// the Go heap. body is the size of the longest request body.
-func (f *memoryFlags) apply(mapped, body int64, log *zap.Logger) memoryPlan {
+// the Go heap. body is the size of the longest request body, stored the most for stored responses.
+func (f *memoryFlags) apply(mapped, body, stored int64, log *zap.Logger) memoryPlan {
 	var live runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&live)
 	set := heapByEnvironment()
-	p := planMemory(f.limit(), set, mapped, int64(live.HeapAlloc), body, int64(f.TextCache))
+	p := planMemory(f.limit(), set, mapped, int64(live.HeapAlloc), body, int64(f.TextCache), stored)
 	if set == 0 && p.Heap > 0 {
 		debug.SetMemoryLimit(p.Heap)
 	}
 	if p.Tight {
 		log.Warn("little memory is left for requests: lower --kv-tokens or --max-body, or raise the limit", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped))
 	}
-	log.Debug("memory", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped), zap.Int64("heap", p.Heap), zap.Int64("requests", p.Requests), zap.Int64("formats", p.Formats), zap.Int64("texts", p.Texts))
+	log.Debug("memory", zap.Int64("limit", p.Limit), zap.Int64("mapped", mapped), zap.Int64("heap", p.Heap), zap.Int64("requests", p.Requests), zap.Int64("formats", p.Formats), zap.Int64("texts", p.Texts), zap.Int64("stored", p.Stored))
 	return p
 }

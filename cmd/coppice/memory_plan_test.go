@@ -28,9 +28,20 @@ func TestPlanMemory(t *testing.T) {
 		{name: "GOMEMLIMIT", limit: 64 << 30, heap: 100 * mib, mapped: 8 << 30, live: 4 * mib, body: mib, wantHeap: 100 * mib, wantRequests: 38 * mib},
 		{name: "a heap that is full", limit: 512 * mib, live: 600 * mib, body: mib, wantHeap: 448 * mib, wantRequests: 4 * mib, tight: true},
 	} {
-		p := planMemory(tc.limit, tc.heap, tc.mapped, tc.live, tc.body, 64*mib)
+		p := planMemory(tc.limit, tc.heap, tc.mapped, tc.live, tc.body, 64*mib, 0)
 		if p.Heap != tc.wantHeap || p.Requests != tc.wantRequests || p.Tight != tc.tight {
 			t.Errorf("%s: %+v, want heap %d and requests %d", tc.name, p, tc.wantHeap, tc.wantRequests)
+		}
+	}
+}
+
+// TestPlanStored: stored responses get a 32nd of the free heap, at most what is asked for, and requests have that much less.
+func TestPlanStored(t *testing.T) {
+	const mib = 1 << 20
+	for most, want := range map[int64]int64{64 * mib: 376 * mib / 32, 5 * mib: 5 * mib, 0: 0} {
+		without, p := planMemory(512*mib, 0, 64*mib, 8*mib, mib, 0, 0), planMemory(512*mib, 0, 64*mib, 8*mib, mib, 0, most)
+		if p.Stored != want || p.Requests != without.Requests-want/2 {
+			t.Errorf("at most %d: %+v, without %+v", most, p, without)
 		}
 	}
 }

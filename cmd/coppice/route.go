@@ -98,7 +98,7 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	cfg.TLS = certificates
-	plan := c.memoryFlags.apply(0, int64(c.MaxBody), log)
+	plan := c.memoryFlags.apply(0, int64(c.MaxBody), 0, log)
 	cfg.Prompt.CacheBytes = plan.textBytes()
 	cfg.MaxBodiesBytes = min(cfg.MaxBodiesBytes, int(plan.Requests/routedBytes))
 	l, err := net.Listen("tcp", c.Addr)

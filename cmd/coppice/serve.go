@@ -74,6 +74,8 @@ type serveCmd struct {
 	ToolParser       string               `name:"tool-parser" enum:"auto,${toolforms}" default:"auto" help:"Form in which the model writes tool calls: auto (that of the calls in its chat template, or hermes), ${abouttoolforms}."`
 	Pooling          string               `default:"auto" enum:"auto,last,mean" help:"How embeddings are made of the states at a text's tokens: last (the state at the last token; only what is not cached is computed), mean (the mean of all; the whole text is computed) or auto (as the GGUF file or modules.json of sentence-transformers says, else last)."`
 	MaxInputs        int                  `name:"max-inputs" default:"2048" min:"1" max:"2048" help:"Most texts in one request for embeddings."`
+	ResponsesDir     string               `name:"responses-dir" type:"path" placeholder:"DIR" help:"Directory for the responses of /v1/responses that are stored, in plain text, so that they outlive the process. One server may use it. Default: in memory."`
+	ResponsesBytes   byteSize             `name:"responses-bytes" default:"64MiB" min:"1B" max:"1TiB" placeholder:"SIZE" help:"Most bytes of stored responses. The least recently used go first. In memory, and where little memory is free, a 32nd of it."`
 	SamplingDefaults string               `name:"sampling-defaults" enum:"model,neutral" default:"model" help:"Sampling parameters for the fields that a request leaves out: model (temperature, top_p, top_k, min_p and repetition_penalty that generation_config.json or the GGUF file recommends; if there are none, temperature 0.8, top_k 40, top_p 0.95, min_p 0.05) or neutral (temperature 1, all else off, as in OpenAI's API)."`
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
 	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
@@ -136,7 +138,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer stopTracing()
 	cfg := server.Config{
 		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, KeepNonces: c.StripNonces == "off", NoPrefixWatch: !c.PrefixWatch, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
-		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxInputs: c.MaxInputs, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxInputs: c.MaxInputs, ResponsesDir: c.ResponsesDir, ResponsesBytes: served.stored, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {

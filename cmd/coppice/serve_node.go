@@ -35,6 +35,7 @@ type served struct {
 	profile   *card.Profile // cost model of the simulated device
 	created   time.Time
 	about     server.About
+	stored    int            // most bytes of stored responses
 	bundle    *bundle.Bundle // tokenizer and template for routers; nil if not a worker of a fleet
 
 	sampling      engine.SamplingParams // defaults for requests
@@ -92,7 +93,8 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 			}
 			info := backend.Info()
 			cfg.Scheduler = c.scheduler(info)
-			plan := c.memoryFlags.apply(info.HostBytes+int64(c.KVHost), int64(c.MaxBody), log)
+			plan := c.memoryFlags.apply(info.HostBytes+int64(c.KVHost), int64(c.MaxBody), c.storedBytes(), log)
+			s.stored = cmp.Or(int(plan.Stored), int(c.ResponsesBytes))
 			cfg.Memory, cfg.FormatBytes, cfg.TextBytes = coppice.NewMemory(plan.Requests), int(plan.Formats), plan.textBytes()
 			return backend, nil
 		},
@@ -111,6 +113,14 @@ func (c *serveCmd) open(dir string, log *zap.Logger) (*served, error) {
 	}
 	s.node, s.generated, s.sampling = opened.Node, opened.Generated, opened.Sampling
 	return s, nil
+}
+
+// storedBytes returns the most memory that stored responses may take.
+func (c *serveCmd) storedBytes() int64 {
+	if c.ResponsesDir != "" {
+		return 0
+	}
+	return int64(c.ResponsesBytes)
 }
 
 // pooling returns the pooling of --pooling, NoPooling for auto.

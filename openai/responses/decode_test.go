@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// store is what tests have stored, by id.
+// store has the responses that tests have stored, by id.
 type store map[string]*Stored
 
 func (s store) find(id string) (*Stored, error) {

@@ -1,5 +1,5 @@
 // Package responses owns the form of OpenAI's Responses API, /v1/responses: it decodes requests into turns of a conversation,
-// encodes their answers, streamed or whole, and says what of a response is stored. It never serves HTTP, knows no node and
+// encodes their answers, streamed or whole, and defines the stored form of a response. It never serves HTTP, knows no node and
 // stores nothing itself.
 //
 //	ask, err := responses.Decode(body, responses.Options{})

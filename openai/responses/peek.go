@@ -50,7 +50,7 @@ func Peek(body []byte, p *openai.Peeked) (names string, err error) {
 		p.User = a.Session // one session, one worker
 	}
 	if r.Doubt != nil {
-		p.Doubt = fmt.Errorf("responses: %w", r.Doubt)
+		p.Doubt = fmt.Errorf("openai: %w", r.Doubt)
 	}
 	return r.names, nil
 }

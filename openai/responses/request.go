@@ -60,13 +60,18 @@ type reading struct {
 	find   func(id string) (*Stored, error)
 	thread thread
 
-	instructions, previous, input value // read last, in this order
-	names                         string
-	tools                         []conversation.Tool
-	choice                        conversation.Choice
-	allowed                       []string // names of the tools that tool_choice allows; nil: all
-	among                         value    // where they stand
-	keeps                         bool     // the items that are read are the request's own
+	late    struct{ instructions, previous, input value } // read last, in this order
+	names   string
+	tools   []conversation.Tool
+	choice  conversation.Choice
+	allowed allowed
+	keeps   bool // the items that are read are the request's own
+}
+
+// allowed are the tools that tool_choice allows.
+type allowed struct {
+	names []string // nil: all
+	at    value
 }
 
 // setter reads one field.
@@ -74,9 +79,9 @@ type setter func(r *reading, v value)
 
 var fields = map[string]setter{
 	"model":                func(r *reading, v value) { r.ask.Model = r.Text(v) },
-	"input":                func(r *reading, v value) { r.input = v },
-	"instructions":         func(r *reading, v value) { r.instructions, r.ask.shown.instructions = v, r.kept(v) },
-	"previous_response_id": func(r *reading, v value) { r.previous = v },
+	"input":                func(r *reading, v value) { r.late.input = v },
+	"instructions":         func(r *reading, v value) { r.late.instructions, r.ask.shown.instructions = v, r.kept(v) },
+	"previous_response_id": func(r *reading, v value) { r.late.previous = v },
 	"tools":                (*reading).readTools,
 	"tool_choice":          (*reading).toolChoice,
 	"parallel_tool_calls": func(r *reading, v value) {
@@ -153,16 +158,16 @@ func (r *reading) body(v value) {
 // conversation reads the parts of the conversation in their order.
 func (r *reading) conversation() {
 	r.OfPrompt = true
-	if v := r.instructions; v.Raw != nil {
+	if v := r.late.instructions; v.Raw != nil {
 		if text := r.Text(v); text != "" {
 			r.thread.add(chat.Message{Role: "system", Content: text})
 		}
 	}
-	if r.previous.Raw != nil {
-		r.history(r.previous)
+	if r.late.previous.Raw != nil {
+		r.history(r.late.previous)
 	}
-	if r.keeps = true; r.input.Raw != nil {
-		r.readInput(r.input)
+	if r.keeps = true; r.late.input.Raw != nil {
+		r.readInput(r.late.input)
 	}
 	r.OfPrompt, r.ask.Messages = false, r.thread.all
 }
@@ -191,12 +196,12 @@ func (r *reading) finish() {
 		r.Missing(jsonbody.Param("input"))
 	}
 	offered := r.tools
-	if r.allowed != nil {
+	if r.allowed.names != nil {
 		offered = nil
-		for _, name := range r.allowed {
+		for _, name := range r.allowed.names {
 			i := slices.IndexFunc(r.tools, func(t conversation.Tool) bool { return t.Name == name })
 			if i < 0 {
-				r.Fail(r.among, "invalid_value", "%s has the tool %q, but no tool has that name", r.among, jsonbody.Clip(name))
+				r.Fail(r.allowed.at, "invalid_value", "%s has the tool %q, but no tool has that name", r.allowed.at, jsonbody.Clip(name))
 			}
 			offered = append(offered, r.tools[i])
 		}

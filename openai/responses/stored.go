@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/jsontext"
 )
 
-// Stored is what a server keeps of a response.
+// Stored is the form in which a server keeps a response.
 type Stored struct {
 	Previous string `json:"previous,omitempty"` // id of the response that it continues
 	// Session names the conversation; "": none was named.

@@ -109,7 +109,7 @@ func (r *reading) toolChoice(v value) {
 	case kind == "allowed_tools" && list.Raw == nil:
 		r.Missing(v.At("tools"))
 	case kind == "allowed_tools":
-		c.Required, c.Name, r.among, r.allowed = mode == "required", "", list, []string{}
+		c.Required, c.Name, r.allowed = mode == "required", "", allowed{[]string{}, list}
 		for _, e := range r.List(list, "an array of tools") {
 			r.allowedTool(e)
 		}
@@ -131,5 +131,5 @@ func (r *reading) allowedTool(v value) {
 	if r.Kept = r.Kept[:mark]; name == "" {
 		r.Missing(v.At("name"))
 	}
-	r.allowed = append(r.allowed, name)
+	r.allowed.names = append(r.allowed.names, name)
 }

@@ -29,7 +29,7 @@ var outputs = map[string][]conversation.Event{
 
 var reasons = map[string]conversation.Reason{"stop": conversation.Stopped, "length": conversation.Full, "calls": conversation.Called}
 
-// spoke returns the response to a request, as a stream and whole, and what is stored of each.
+// spoke returns the response to a request, as a stream and whole, and the stored form of each.
 func spoke(t *testing.T, body, output, end string) (stream, whole string, stored [2]*Stored) {
 	t.Helper()
 	ask, err := Decode([]byte(body), Options{})
@@ -74,7 +74,7 @@ func TestWire(t *testing.T) {
 }
 
 // TestStreamIsWhole: the last event of a stream has the response that is sent whole, each event is one of JSON with the next
-// number, and what is stored is what was sent.
+// number, and the stored response equals the one that was sent.
 func TestStreamIsWhole(t *testing.T) {
 	for output := range outputs {
 		for end := range reasons {

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -69,6 +70,8 @@ func (p *planting) setup(w *setup) {
 		w.contend()
 	case AllPublic:
 		w.cfg.DisableCache = false
+	case KeepReleased:
+		w.cfg.DisableCache, w.cfg.Quotas, w.cfg.MinQuotas, w.cfg.Eviction = false, nil, nil, radixcache.Session
 	case KeepOver:
 		w.cfg.DisableCache, w.cfg.Quotas = false, map[kv.Namespace]int{{}: w.device.PageTokens}
 	case KeepBelow:
@@ -89,6 +92,8 @@ func (p *planting) load(l *load) {
 		l.hot, l.many = true, false
 	case AllPublic, ForeignDraft:
 		l.salts = []kv.Namespace{{}, {Salt: "a"}, {Salt: "b"}}
+	case KeepReleased:
+		l.sessions.on = true
 	case Favour:
 		l.hot, l.tenants = true, l.tenants[:cap(l.tenants)]
 	}

@@ -31,6 +31,7 @@ func (r *rig) plan() *flight {
 		r.pump()
 		return nil
 	}
+	r.retention.before()
 	p := r.sched.Next(r.clock.Now())
 	if p == nil {
 		r.pump()

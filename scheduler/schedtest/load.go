@@ -32,9 +32,8 @@ type load struct {
 	many     bool                 // some requests have several samples
 	patience time.Duration        // mean of deadlines and timeouts; 0: none
 	shapes   *shapes              // nil: no constraints on the outputs' text
-	pools    stream               // chooses requests for embeddings
-	embeds   bool                 // there are some
 	now      func() time.Duration // for deadlines
+	sessions hints
 }
 
 // question is a prompt and its namespace.
@@ -64,14 +63,17 @@ func newLoad(o Options, w *setup, b bug) *load {
 		l.tenants = l.tenants[:1]
 	}
 	l.many = rng.one(3)
-	l.pools = newStream(o.Seed, "embeddings")
-	l.embeds = o.plant == nil && l.pools.one(3) // worlds with a planted bug stay what they were
+	if pools := newStream(o.Seed, "embeddings"); o.plant == nil && pools.one(3) { // worlds with a planted bug stay as they were
+		w.embeds = &pools
+	}
 	if o.Seed%3 == 0 {
 		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
 	}
 	if rng.one(3) {
 		l.patience = w.stepTime * time.Duration(rng.between(5, 60))
 	}
+	l.sessions.rng = newStream(o.Seed, "sessions")
+	l.sessions.on = l.sessions.rng.one(2)
 	b.load(l)
 	return l
 }
@@ -133,6 +135,7 @@ func (l *load) next() scheduler.Request {
 		req.Sampling.PresencePenalty = 0.5
 	}
 	l.drawFields(&req)
+	l.nameSession(&req)
 	if l.shapes != nil {
 		l.shapes.constrain(&req, output)
 	}
@@ -207,6 +210,7 @@ func (l *load) prompt(most int) []kv.Token {
 // ended keeps the prompt and output of s, which has ended, for later turns of a
 // conversation. If all samples of the request have ended, its ID may be used again.
 func (l *load) ended(s *sample) {
+	l.sessions.ended(s)
 	turn := slices.Concat(s.of.req.Prompt, s.got)
 	if len(turn) < l.w.largest {
 		if l.turns = append(l.turns, turn); len(l.turns) > 6 {

@@ -88,6 +88,9 @@ const (
 	// salts
 	AllPublic // prompts count as public as a whole
 
+	// retention
+	KeepReleased // what a released session left is kept like other KV
+
 	// quotas
 	KeepOver // a namespace keeps what its pins protected beyond its quota
 
@@ -164,6 +167,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	KeepFailed:    {"keep-failed", "failed", ""},
 	KeepBelow:     {"keep-below", "failed", ""},
 	AllPublic:     {"all-public", "salts", ""},
+	KeepReleased:  {"keep-released", "retention", ""},
 	KeepOver:      {"keep-over", "quotas", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
@@ -202,7 +206,7 @@ func (p Plant) checker() string { return plants[p].checker }
 // faults maps the bugs that the scheduler implements itself.
 var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
-	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, AllPublic: planted.AllPublic,
+	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, KeepReleased: planted.KeepReleased, AllPublic: planted.AllPublic,
 	Unverified: planted.Unverified, KeepRefused: planted.KeepRefused, ForeignDraft: planted.ForeignDraft, LateMask: planted.LateMask, BillRefused: planted.BillRefused,
 }
 

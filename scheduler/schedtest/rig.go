@@ -36,14 +36,15 @@ type rig struct {
 	lost    error     // the error that ended the device; no more plans are made
 	closed  bool      // everything has ended, except messages in flight
 
-	book     book
-	checkers []checker
-	progress *progress // one of the checkers, as are the next two
-	mirror   *mirror
-	failed   *failedKV
-	bug      bug
-	sum      digest
-	report   Report
+	book      book
+	checkers  []checker
+	progress  *progress // one of the checkers, as are the next three
+	mirror    *mirror
+	failed    *failedKV
+	retention *retention
+	bug       bug
+	sum       digest
+	report    Report
 
 	log      *[]kv.Event                      // collects the events for a script; may be nil
 	listener func(*sample, *scheduler.Output) // called with each output; may be nil
@@ -79,6 +80,10 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 	r.lower = newLower(r, cfg.Tiers)
 	r.book = newBook(r.info.MaxSlots)
 	r.progress, r.mirror, r.failed, r.lower.ledger = &progress{watcher: watcher{r, "progress"}}, newMirror(r), newFailedKV(r), newTierLedger(r)
+	r.retention = &retention{
+		watcher: watcher{r, "retention"}, released: map[radixcache.NodeID]uint64{},
+		stale: map[radixcache.NodeID]int{}, ends: map[kv.PageID]bool{},
+	}
 	r.checkers = newCheckers(r)
 	b.begin(r)
 	return r, nil

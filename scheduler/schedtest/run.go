@@ -281,6 +281,7 @@ func (w *world) arriveOne() {
 		return
 	}
 	w.bug.arrive(w)
+	w.hint()
 	if _, err := w.send(w.load.next(), w.setup.aborts); err != nil && w.setup.arrivals == closedLoop {
 		w.later(w.setup.stepTime+w.when.wait(w.setup.gap), w.arriveOne)
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool/tiering"
+	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -57,6 +58,7 @@ type setup struct {
 	ending     ending
 	callers    []*caller // the tenants of a fair world, which send all its requests
 	guesses    stream    // predictions
+	embeds     *stream   // chooses requests for embeddings; nil: none
 	unexpected bool      // no request has a prediction
 }
 
@@ -88,6 +90,9 @@ func newSetup(o Options, b bug) setup {
 	w.drawBounds(newStream(o.Seed, "upper quotas"))
 	w.drawTiers(o, newStream(o.Seed, "moves"))
 	w.drawDrafts(newStream(o.Seed, "drafts"))
+	if rng := newStream(o.Seed, "eviction"); rng.one(2) {
+		w.cfg.Eviction = radixcache.Session
+	}
 	w.guesses = newStream(o.Seed, "guesses")
 	if o.Fair {
 		w.fair(o.Seed)

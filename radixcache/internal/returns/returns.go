@@ -4,7 +4,7 @@
 //
 // The estimate is a life table. Ages are divided into bins, two for each doubling. For a bin, the hazard is
 // the chance that a thing which is idle for that long comes back while its age is in the bin: those that did,
-// over those that were there. A thing that left for another reason (it was removed, or nobody knows) counts
+// over those that were there. A thing that left for another reason (it was removed, or its return cannot be noticed) counts
 // as there up to that age and proves nothing about later ones, so the hazards of late bins are not wrong
 // because few things are kept for so long.
 //
@@ -25,11 +25,11 @@ import (
 	"math/bits"
 )
 
-// Bins is the number of bins: ages up to 1<<31 ticks, and all above.
-const Bins = 64
+// bins is the number of bins: ages up to 1<<31 ticks, and all above.
+const bins = 64
 
-// Bin returns the bin of an age.
-func Bin(ticks uint32) int {
+// binOf returns the bin of an age.
+func binOf(ticks uint32) int {
 	if ticks == 0 {
 		return 0
 	}
@@ -38,7 +38,7 @@ func Bin(ticks uint32) int {
 	if n > 1 {
 		half = int(ticks>>(n-2)) & 1
 	}
-	return min(2*n-1+half, Bins-1)
+	return min(2*n-1+half, bins-1)
 }
 
 // Start returns the least age of a bin; of the bin after the last, the age at which estimates end. Bin 2 has
@@ -62,14 +62,14 @@ const (
 	MaxWorth = 1023
 )
 
-// The prior is what is believed of a kind before anything was seen: in each bin priorHazard of those idle come
+// The prior describes a kind before anything was seen: in each bin priorHazard of those idle come
 // back, as firm as priorSeen observations. With it alone the order is LRU's. A class believes what its kind
 // shows, as firm as kindSeen observations.
 const (
 	priorHazard = 0.06
 	priorSeen   = 4.0
-	fade        = 0.95
-	kindSeen    = 24.0
+	fade        = 0.4
+	kindSeen    = 8.0
 )
 
 // halfLife is the number of episodes of a class after which older ones count half.
@@ -78,11 +78,11 @@ const halfLife = 4096
 // Class is the history of one class of things.
 type Class struct {
 	kind     *Class // the kind that it belongs to; nil: it is a kind itself
-	returned [Bins]float32
-	ended    [Bins]float32 // episodes that ended at that age, those that returned among them
-	idle     [Bins]float32 // episodes that have not ended, by their present age; see Idle
+	returned [bins]float32
+	ended    [bins]float32 // episodes that ended at that age, those that returned among them
+	idle     [bins]float32 // episodes that have not ended, by their present age; see Idle
 	episodes float32       // sum of ended
-	worth    [Bins]uint16
+	worth    [bins]uint16
 }
 
 // New returns a class of a kind, or a kind if kind is nil.
@@ -94,7 +94,7 @@ func New(kind *Class) *Class {
 
 // Returned counts a thing that came back at an age.
 func (c *Class) Returned(age uint32) {
-	b := Bin(age)
+	b := binOf(age)
 	c.returned[b]++
 	c.ended[b]++
 	c.episodes++
@@ -102,19 +102,19 @@ func (c *Class) Returned(age uint32) {
 
 // Left counts a thing that left at an age without having come back.
 func (c *Class) Left(age uint32) {
-	c.ended[Bin(age)]++
+	c.ended[binOf(age)]++
 	c.episodes++
 }
 
 // Idle counts a thing that is idle now, for the next Learn.
-func (c *Class) Idle(age uint32) { c.idle[Bin(age)]++ }
+func (c *Class) Idle(age uint32) { c.idle[binOf(age)]++ }
 
 // Worth returns the worth of a thing of an age, 0 to MaxWorth: Octave times the logarithm of its best rate of
 // returns, plus a constant. Between the starts of two bins it changes in equal steps, the last of them at least
 // a bin before the end. until is the age at which the next step begins; math.MaxUint64 if there is none.
 func (c *Class) Worth(age uint32) (worth uint16, until uint64) {
-	bin := Bin(age)
-	if bin >= Bins-2 {
+	bin := binOf(age)
+	if bin >= bins-2 {
 		return c.worth[bin], math.MaxUint64
 	}
 	next := bin + 1
@@ -132,24 +132,24 @@ const steps = 4
 
 // Learn brings Worth up to date, and forgets the calls of Idle. Of a class, it is called after that of its kind.
 func (c *Class) Learn() {
-	var hazard [Bins]float64
+	var hazard [bins]float64
 	c.hazards(&hazard)
 	// As corners of a curve: spent is the time that a thing is kept up to the start of a bin, and back the
 	// share that came back by then. Worth is the slope of the steepest chord to a later corner; these are the
 	// slopes of the curve's upper hull, which is built from the end.
-	var spent, back [Bins + 1]float64
+	var spent, back [bins + 1]float64
 	alive := 1.0
-	for b := range Bins {
+	for b := range bins {
 		next := alive * (1 - hazard[b])
 		spent[b+1] = spent[b] + float64(Start(b+1)-Start(b))*(alive+next)/2
 		back[b+1] = back[b] + alive - next
 		alive = next
 	}
-	var hull [Bins + 1]int
+	var hull [bins + 1]int
 	top := 0
-	hull[0] = Bins
+	hull[0] = bins
 	slope := func(from, to int) float64 { return (back[to] - back[from]) / (spent[to] - spent[from]) }
-	for b := Bins - 1; b >= 0; b-- {
+	for b := bins - 1; b >= 0; b-- {
 		if spent[b+1] > spent[b] { // not the bin without ages
 			for top > 0 && slope(b, hull[top]) <= slope(b, hull[top-1]) {
 				top--
@@ -163,7 +163,7 @@ func (c *Class) Learn() {
 	clear(c.idle[:])
 	if c.episodes > halfLife {
 		c.episodes /= 2
-		for b := range Bins {
+		for b := range bins {
 			c.returned[b] /= 2
 			c.ended[b] /= 2
 		}
@@ -171,8 +171,8 @@ func (c *Class) Learn() {
 }
 
 // hazards fills in the hazard of each bin.
-func (c *Class) hazards(hazard *[Bins]float64) {
-	var kind [Bins]float64
+func (c *Class) hazards(hazard *[bins]float64) {
+	var kind [bins]float64
 	seen := kindSeen
 	if c.kind != nil {
 		c.kind.hazards(&kind)
@@ -182,14 +182,14 @@ func (c *Class) hazards(hazard *[Bins]float64) {
 			kind[b] = priorHazard
 		}
 	}
-	var there [Bins]float64
+	var there [bins]float64
 	sum := 0.0
-	for b := Bins - 1; b >= 0; b-- {
+	for b := bins - 1; b >= 0; b-- {
 		gone := float64(c.ended[b] - c.returned[b] + c.idle[b]) // within the bin, on average in its middle
 		sum += float64(c.ended[b] + c.idle[b])
 		there[b] = max(sum-gone/2, float64(c.returned[b]))
 	}
-	for b := range Bins {
+	for b := range bins {
 		// At ages that few have reached, a kind is believed to go on as at the ages before, if anything worse:
 		// otherwise the oldest, of which nothing is known, would look best.
 		if c.kind == nil && b > 0 {

@@ -9,12 +9,12 @@ import (
 // TestBins checks that each age is in the bin that its start and the next one's enclose.
 func TestBins(t *testing.T) {
 	for _, age := range []uint32{0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 12, 1000, 1 << 20, 1<<20 + 1<<19, 1<<31 - 1, 1 << 31, math.MaxUint32} {
-		b := Bin(age)
-		if b < 0 || b >= Bins || uint64(age) < Start(b) || b < Bins-1 && uint64(age) >= Start(b+1) && Start(b+1) > Start(b) {
+		b := binOf(age)
+		if b < 0 || b >= bins || uint64(age) < Start(b) || b < bins-1 && uint64(age) >= Start(b+1) && Start(b+1) > Start(b) {
 			t.Errorf("age %d is in bin %d, [%d, %d)", age, b, Start(b), Start(b+1))
 		}
 	}
-	for b := range Bins {
+	for b := range bins {
 		if Start(b+1) < Start(b) {
 			t.Errorf("bin %d starts at %d, the next at %d", b, Start(b), Start(b+1))
 		}
@@ -24,7 +24,7 @@ func TestBins(t *testing.T) {
 // TestPriorIsLRU checks that without any history the worth falls as the age grows.
 func TestPriorIsLRU(t *testing.T) {
 	c := New(New(nil))
-	for b := 3; b < Bins-2; b++ { // the last bins end where estimates end
+	for b := 3; b < bins-2; b++ { // the last bins end where estimates end
 		now, _ := c.Worth(uint32(Start(b)))
 		if before, _ := c.Worth(uint32(Start(b)) - 1); now > before {
 			t.Errorf("age %d is worth %d, the one before %d", Start(b), now, before)
@@ -37,12 +37,12 @@ func TestPriorIsLRU(t *testing.T) {
 }
 
 // steepest is Worth's definition, without the hull.
-func steepest(c *Class) (rates [Bins]float64) {
-	var hazard [Bins]float64
+func steepest(c *Class) (rates [bins]float64) {
+	var hazard [bins]float64
 	c.hazards(&hazard)
-	for b := range Bins {
+	for b := range bins {
 		alive, spent, back := 1.0, 0.0, 0.0
-		for e := b; e < Bins; e++ {
+		for e := b; e < bins; e++ {
 			next := alive * (1 - hazard[e])
 			spent += float64(Start(e+1)-Start(e)) * (alive + next) / 2
 			back += alive - next
@@ -72,7 +72,7 @@ func TestWorthIsSteepestChord(t *testing.T) {
 		}
 		want := steepest(c)
 		c.Learn()
-		for b := range Bins {
+		for b := range bins {
 			if b == 2 {
 				continue // no age is in it
 			}

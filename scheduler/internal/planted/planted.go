@@ -21,5 +21,6 @@ const (
 	KeepRefused        // KV of refused guesses is published with that of the tokens
 	LateMask           // the mask after a guess is that before it
 	BillRefused        // refused guesses are billed as output
+	KeepReleased       // what a released session left is kept as if its next turn might come
 	KeepOver           // what a namespace holds beyond its quota stays when its pins are released
 )

@@ -31,9 +31,9 @@ func (c Config) WithDefaults() Config { return bounds.Fill(c) }
 func (c Config) Validate() error { return bounds.Check("stored", c) }
 
 // ErrTooLarge is the error for a response that would take more than half of the room.
-var ErrTooLarge = errors.New("stored: the response takes more than half of the bytes for stored responses")
+var ErrTooLarge = errors.New("server: the response takes more than half of the bytes for stored responses")
 
-// entryBytes is what a response takes besides its bytes, about.
+// entryBytes is about the memory of a stored response besides its bytes.
 const entryBytes = 512
 
 // Store keeps responses.
@@ -81,7 +81,7 @@ func Open(cfg Config) (*Store, error) {
 		return s, nil
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("stored: %w", err)
+		return nil, fmt.Errorf("server: %w", err)
 	}
 	return s, s.scan()
 }
@@ -90,7 +90,7 @@ func Open(cfg Config) (*Store, error) {
 func (s *Store) scan() error {
 	all, err := os.ReadDir(s.cfg.Dir)
 	if err != nil {
-		return fmt.Errorf("stored: %w", err)
+		return fmt.Errorf("server: %w", err)
 	}
 	type found struct {
 		id    string
@@ -156,7 +156,7 @@ func (s *Store) Put(tenant, id string, r *responses.Stored) error {
 	}
 	if s.cfg.Dir != "" {
 		if err := s.write(id, &file{tenant, *r}); err != nil {
-			return fmt.Errorf("stored: %w", err)
+			return fmt.Errorf("server: %w", err)
 		}
 		e.stored = nil
 	}

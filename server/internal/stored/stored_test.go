@@ -72,7 +72,7 @@ func TestRoom(t *testing.T) {
 			put(t, s, "bob", i, 8)
 		}
 		s.Get("bob", id(2))
-		put(t, s, "bob", 5, 8) // makes room: 3 was used least recently of bob's, who has more than ann
+		put(t, s, "bob", 5, 8) // makes room: 3 was used least recently of bob's, and bob has more than ann
 		for i, want := range map[int]bool{1: true, 2: true, 3: false, 4: true, 5: true} {
 			tenant := "bob"
 			if i == 1 {
