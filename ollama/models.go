@@ -13,8 +13,8 @@ import (
 // they work with.
 const Version = "0.13.0"
 
-// Never is the time at which a model leaves the memory.
-var Never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
+// never is the time at which a model leaves the memory.
+var never = time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
 
 // Facts describe a model. Fields that are not known are zero.
 type Facts struct {
@@ -87,7 +87,7 @@ func Tags(models ...Facts) []byte {
 // Running returns the answer of /api/ps: all models are in memory, for ever.
 func Running(models ...Facts) []byte {
 	return list(models, func(f *Facts, l *listed) {
-		l.ExpiresAt, l.SizeVRAM, l.ContextLength = &Never, &f.Bytes, f.ContextTokens
+		l.ExpiresAt, l.SizeVRAM, l.ContextLength = &never, &f.Bytes, f.ContextTokens
 	})
 }
 
@@ -98,7 +98,7 @@ func list(models []Facts, more func(f *Facts, l *listed)) []byte {
 	for i := range models {
 		f := &models[i]
 		for _, name := range f.Names {
-			l := listed{Name: Tagged(name), Model: Tagged(name), Size: f.Bytes, Digest: f.digest(), Details: f.details()}
+			l := listed{Name: tagged(name), Model: tagged(name), Size: f.Bytes, Digest: f.digest(), Details: f.details()}
 			more(f, &l)
 			all.Models = append(all.Models, l)
 		}

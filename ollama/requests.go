@@ -109,15 +109,15 @@ func (g *Generate) NextTurn() (messages []chat.Message, rest func(rendered strin
 // latest is the tag that names of models have in Ollama's API if none is given.
 const latest = ":latest"
 
-// Tagged returns the name of a model with a tag, as clients expect it in lists.
-func Tagged(name string) string {
+// tagged returns the name of a model with a tag, as clients expect it in lists.
+func tagged(name string) string {
 	if strings.Contains(name[strings.LastIndexByte(name, '/')+1:], ":") {
 		return name
 	}
 	return name + latest
 }
 
-// Untagged returns the name without the tag that [Tagged] adds.
+// Untagged returns the name without the tag that tagged adds.
 func Untagged(name string) string { return strings.TrimSuffix(name, latest) }
 
 // Peeked holds what a proxy needs to route a request. Messages is nil if there is nothing to answer.

@@ -46,6 +46,8 @@ func (s *Server) mountOllama(on func(path string, methods map[string]endpoint)) 
 	on("/api/ps", map[string]endpoint{http.MethodGet: of(func(c *call) error { return c.json(http.StatusOK, ollama.Running(c.s.facts())) })})
 	version := of(whole(ollama.VersionAnswer(s.cfg.Version)))
 	version.access, version.drained = everybody, true
+	rest := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
+	s.routes.HandleFunc(ollama.Root, func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 	on("/api/version", map[string]endpoint{http.MethodGet: version})
 }
 

@@ -10,7 +10,6 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/server/view"
 )
@@ -80,8 +79,6 @@ func (s *Server) mount() {
 	}
 	s.paths = api // the page's paths are not part of the API
 	rest := &endpoint{path: "other", drained: true, serve: (*call).notFound}
-	ollamas := &endpoint{path: "other", drained: true, fault: ollama.AppendError, serve: (*call).notFound}
-	s.routes.HandleFunc("/api/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, ollamas) })
 	s.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) { s.serve(w, r, rest) })
 }
 
@@ -119,6 +116,7 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},
 	})
 }
+
 
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }

@@ -44,7 +44,7 @@ func TestOllamaGeneratePrompt(t *testing.T) {
 	if read(t, r, OllamaGenerate, `{"prompt":"What is light?","raw":true}`, &b); !slices.Equal(a.Tokens, b.Tokens) || !b.Exact || b.Choices != 1 {
 		t.Errorf("raw: %v, exact %v, want %v", b.Tokens, b.Exact, a.Tokens)
 	}
-	// What follows an answer is what the template writes after it, whatever the answer says.
+	// After an answer comes the text that the template writes there, whatever the answer says.
 	turns := []chat.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "Zebra."}, {Role: "user", Content: "More"}}
 	text, err := r.cfg.Template.Render(turns, chat.Options{AddGenerationPrompt: true, Now: testNow})
 	if err != nil {

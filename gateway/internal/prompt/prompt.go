@@ -5,7 +5,6 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
@@ -67,13 +66,10 @@ type Prompt struct {
 	Exact   bool
 	Inexact error
 
-	most int // most tokens to read
-	// Of Ollama's /api/generate: the request, and for one with a context what of the rendered text comes after it.
-	generate *ollama.Generate
-	rest     func(rendered string) (text string, from int)
-	peeked   openai.Peeked
-	tokens   []kv.Token // memory for Tokens of texts
-	bytes    []byte     // memory for a conversation without a template
+	most   int // most tokens to read
+	peeked openai.Peeked
+	tokens []kv.Token // memory for Tokens of texts
+	bytes  []byte     // memory for a conversation without a template
 }
 
 // Limits of the memory kept between uses.

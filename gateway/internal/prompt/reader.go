@@ -98,6 +98,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	q := &p.peeked
 	q.Most = p.most
+	var of generating
 	peek := openai.PeekCompletion
 	switch kind {
 	case Chat:
@@ -112,9 +113,9 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 			return err
 		}
 	case OllamaChat:
-		peek = p.peekOllama(ollama.PeekChat)
+		peek = of.peek(ollama.PeekChat)
 	case OllamaGenerate:
-		peek = p.peekOllama(ollama.PeekGenerate)
+		peek = of.peek(ollama.PeekGenerate)
 	}
 	if err := peek(body, q); err != nil {
 		return err
@@ -128,11 +129,11 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
-	if p.Prompts = q.Prompts; kind == Completions || kind == Embeddings || p.generate != nil && p.generate.Raw {
+	if p.Prompts = q.Prompts; kind == Completions || kind == Embeddings || of.raw {
 		r.completion(p)
 	} else {
 		p.Prompts = 1
-		r.chat(p, as)
+		r.chat(p, as, &of)
 	}
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
 	p.Exact = p.Inexact == nil
@@ -153,8 +154,15 @@ func peekMessages(body []byte, q *openai.Peeked) error {
 	return nil
 }
 
-// peekOllama returns a function that reads a request to Ollama's API, as peekMessages does for Anthropic's.
-func (p *Prompt) peekOllama(peek func(body []byte) (*ollama.Peeked, error)) func(body []byte, q *openai.Peeked) error {
+// generating holds what is special about a request to Ollama's API.
+type generating struct {
+	raw     bool // the prompt is a text
+	context []kv.Token
+	rest    func(rendered string) (text string, from int) // what of a rendered text comes after context; nil without one
+}
+
+// peek returns a function that reads a request, as peekMessages does for Anthropic's API.
+func (of *generating) peek(peek func(body []byte) (*ollama.Peeked, error)) func(body []byte, q *openai.Peeked) error {
 	return func(body []byte, q *openai.Peeked) error {
 		m, err := peek(body)
 		if err != nil {
@@ -162,12 +170,11 @@ func (p *Prompt) peekOllama(peek func(body []byte) (*ollama.Peeked, error)) func
 		}
 		q.Model, q.Stream, q.N, q.OutputTokens, q.Doubt = m.Model, m.Stream, 1, m.MaxTokens, m.Doubt
 		q.Messages, q.Options = m.Messages, m.Options
-		if m.Raw {
+		if of.raw = m.Raw; m.Raw {
 			q.Prompts, q.Text = 1, m.Text
 		}
-		p.generate = &m.Generate
-		if len(m.Context) > 0 {
-			q.Messages, p.rest = m.NextTurn()
+		if of.context = m.Context; len(m.Context) > 0 {
+			q.Messages, of.rest = m.NextTurn()
 		}
 		return nil
 	}
@@ -196,7 +203,7 @@ func (r *Reader) completion(p *Prompt) {
 
 // chat renders a conversation and reads it into p. as says how the workers do that. The template itself writes the tokens before and after a prompt, so the tokenizer
 // adds them only if add_special_tokens is true.
-func (r *Reader) chat(p *Prompt, as As) {
+func (r *Reader) chat(p *Prompt, as As, of *generating) {
 	q := &p.peeked
 	if len(q.Messages) == 0 {
 		return
@@ -220,13 +227,13 @@ func (r *Reader) chat(p *Prompt, as As) {
 	} else {
 		rendered.Text = cut
 	}
-	if p.rest != nil {
-		text, from := p.rest(rendered.Text)
+	if of.rest != nil {
+		text, from := of.rest(rendered.Text)
 		rendered.Text, rendered.Plain = text, ollama.Shifted(rendered.Plain, from)
 	}
 	r.text(p, rendered, q.SpecialTokens != nil && *q.SpecialTokens)
-	if p.rest != nil && r.cfg.Tokenizer != nil {
-		p.tokens = slices.Concat(p.generate.Context, p.Tokens)
+	if of.rest != nil && r.cfg.Tokenizer != nil {
+		p.tokens = slices.Concat(of.context, p.Tokens)
 		p.clip()
 	}
 }

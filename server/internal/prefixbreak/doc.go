@@ -1,6 +1,6 @@
 // Package prefixbreak owns what the server remembers of conversations to notice a client that breaks its own
 // prefix: one whose next turn changes, reorders or drops what the turn before began with, so that the cache can't
-// be used. It never refuses or changes a request, keeps no text of answers, and tells nobody but its caller.
+// be used. It never refuses or changes a request, keeps no text of answers, and tells only its caller.
 //
 //	turn := prefixbreak.NewTurn(messages, tools)
 //	if b := watch.Check(key, turn); b != nil { … }     // before the answer

@@ -22,8 +22,8 @@ var (
 	uuid  = regexp.MustCompile(`^[0-9a-fA-F]{8}-([0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}$`)
 )
 
-// parted returns what two texts have at the place where they first differ: the word around it in each. A word is
-// what stands between spaces, quotes and separators. same is what both have before the words.
+// parted returns what two texts have at the place where they first differ: the word around it in each. A word
+// stands between spaces, quotes and separators.
 func parted(old, new string) (was, is string, cause Cause) {
 	at := 0
 	for at < min(len(old), len(new)) && old[at] == new[at] {
@@ -72,7 +72,7 @@ func timely(s string, from, at int) bool {
 	return false
 }
 
-// random reports whether a word looks like a number that is made anew each time: a UUID, hexadecimal digits, base64,
+// random reports whether a word looks like a number that is made for each request: a UUID, hexadecimal digits, base64,
 // or a long decimal number.
 func random(s string) bool {
 	if uuid.MatchString(s) {

@@ -18,7 +18,7 @@ type Cause uint8
 // Values of Cause.
 const (
 	Other     Cause = iota
-	Nonce           // a number or identifier that is made anew for each request
+	Nonce           // a number or identifier that is made for each request
 	Timestamp       // a date or a time
 	ToolOrder       // the same tools in another order
 	Tools           // other tools
