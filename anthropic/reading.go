@@ -49,7 +49,7 @@ const anyTool, lastMessage = -1, math.MaxInt
 // mark is a block with cache_control. The message is an index in system or turns.
 type mark struct {
 	system         bool
-	message, parts int // the block is the last of so many parts
+	message, parts int // the block is the last of this many parts
 	ttl            time.Duration
 	at             value
 }

@@ -142,7 +142,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.whole(), p.N))
 }
 
-// room returns the most output tokens of a request with a prompt of so many tokens.
+// room returns the most output tokens of a request with a prompt of that many tokens.
 func (s *Server) room(prompt int) int {
 	info, limits := s.cfg.Node.Info(), s.cfg.Node.Limits()
 	pool := cmp.Or(limits.SharePages, info.NumPages)*info.PageTokens - limits.PinnedTokens
