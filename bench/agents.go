@@ -29,6 +29,8 @@ type AgentsConfig struct {
 	Regular bool
 	// Unnamed leaves the names of the sessions out.
 	Unnamed bool
+	// Release releases each session after its last turn.
+	Release bool
 }
 
 // The distributions of an agents' trace, in tokens of the trace unless stated otherwise. Published figures depend
@@ -56,8 +58,8 @@ const (
 
 // Agents returns traces of agents for [ComparePolicies], at a tenth, three tenths and twelve tenths of the working
 // set of the sessions that run. Policies learn from a trace of one seed and are scored on one of the next seed. The
-// pauses vary as agents' do, by an eighth as much (regular), or are memoryless (random); in the last trace the
-// sessions have no names.
+// pauses vary as agents' do, by an eighth as much (regular), or are memoryless (random). In the fourth trace sessions
+// are released when they are over, in the last one they have no names.
 func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 	for _, t := range []struct {
 		name string
@@ -66,6 +68,7 @@ func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 		{"agents", AgentsConfig{}},
 		{"agents-regular", AgentsConfig{Regular: true}},
 		{"agents-random", AgentsConfig{Random: true}},
+		{"agents-released", AgentsConfig{Release: true}},
 		{"agents-unnamed", AgentsConfig{Unnamed: true}},
 	} {
 		named := NamedTrace{Name: t.name, Scale: AgentsScale, Live: []float64{0.1, 0.3, 1.2}}
@@ -84,6 +87,7 @@ func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 type TraceTurn struct {
 	At      time.Duration
 	Session uint32 // 0: none
+	Last    bool   // the session is released after it
 }
 
 // agentSession is a session of the simulation.
@@ -200,7 +204,7 @@ func (s *agentsSim) again(a *agentSession, at float64) {
 // request adds a request to the trace.
 func (s *agentsSim) request(at float64, session uint32, text []kv.Token) error {
 	s.trace.add(text)
-	s.trace.turns = append(s.trace.turns, TraceTurn{time.Duration(at * float64(time.Second)), session})
+	s.trace.turns = append(s.trace.turns, TraceTurn{At: time.Duration(at * float64(time.Second)), Session: session})
 	if s.trace.tokens > math.MaxInt32 {
 		return fmt.Errorf("bench: the agents' trace has more than %d tokens: take fewer requests", math.MaxInt32)
 	}
@@ -227,6 +231,7 @@ func (s *agentsSim) turn(a *agentSession) error {
 	now := a.at + agentServe
 	a.left--
 	if a.left == 0 {
+		s.trace.turns[len(s.trace.turns)-1].Last = s.cfg.Release
 		s.end(a, now)
 		return nil
 	}

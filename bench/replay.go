@@ -88,6 +88,9 @@ func (r *replayer) step(request []kv.Token) error {
 	handle, r.free = r.cache.Extend(handle, key, r.pages, r.free)
 	r.cache.EndTurn(handle, nil, turn)
 	r.cache.Unpin(handle)
+	if turn.Session != 0 && r.turns[r.at-1].Last {
+		r.cache.ReleaseTurns(turn.Session)
+	}
 	r.insert.stop()
 
 	if r.warming {

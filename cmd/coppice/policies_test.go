@@ -46,6 +46,18 @@ func TestBenchPolicies(t *testing.T) {
 	}
 }
 
+// TestBenchPoliciesAgents checks that the flag selects the traces of agents, at their own capacities.
+func TestBenchPoliciesAgents(t *testing.T) {
+	stdout, stderr, ok := command(t, "bench", "policies", "--agents", "--requests", "80", "--policy", "lru", "--policy", "session", "--json")
+	var got bench.PolicyTable
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !ok || stderr != "" {
+		t.Fatalf("ok %v: %s %v", ok, stderr, err)
+	}
+	if len(got.Traces) != 5 || got.Traces[0].Name != "agents" || got.Traces[0].LiveSetTokens == 0 || got.Traces[0].Capacities[2].Share != 1.2 {
+		t.Errorf("printed %s", stdout)
+	}
+}
+
 func TestBenchPoliciesBadInput(t *testing.T) {
 	dir := t.TempDir()
 	damaged := filepath.Join(dir, "damaged")
