@@ -21,7 +21,7 @@ func length(v []float32) float64 {
 }
 
 // An embedding has the same bits cached or not, for both poolings; its length is 1, cut or not; and the
-// bill says what was computed.
+// bill counts the computed tokens.
 func TestEmbed(t *testing.T) {
 	node := open(t, coppice.Config{})
 	const text = "Light is a wave, and light is a particle."

@@ -161,8 +161,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 		return nil, err
 	}
 	stream.deadline, stream.stops, stream.keepStop, stream.special = deadline, stops, req.KeepStop, slices.Clone(req.SpecialText)
-	stream.tellBegun, stream.embed = req.Begun, req.Embed
-	stream.logprobs = req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0
+	stream.wants = wants{req.Sampling.Logprobs || req.Sampling.TopLogprobs > 0, req.Begun, req.Embed}
 	if req.Prompt != "" || req.Prediction != "" {
 		s.turns.tell(&encode{tenant: req.Tenant, stream: stream, req: req})
 	} else {

@@ -69,17 +69,15 @@ type Ending struct {
 // Stream is the caller's handle of a request. Only one goroutine may call Next; Abort may be
 // called from any. Each sample ends exactly once, and the stream ends with the last of them.
 type Stream struct {
-	id        scheduler.RequestID
-	sys       *System
-	deadline  time.Duration         // on the system's clock, 0 for none; set by Open
-	stops     *grammar.Stops        // nil: none
-	keepStop  bool                  // the text includes the stop string that ends it
-	special   []kv.Token            // special tokens that have text
-	logprobs  bool                  // log-probabilities of the output were requested
-	buf       []byte                // scratch of the deliverer
-	gone      atomic.Pointer[error] // the error of Abort, once it was called
-	tellBegun bool                  // Request.Begun
-	embed     Embed                 // Request.Embed
+	id       scheduler.RequestID
+	sys      *System
+	deadline time.Duration         // on the system's clock, 0 for none; set by Open
+	stops    *grammar.Stops        // nil: none
+	keepStop bool                  // the text includes the stop string that ends it
+	special  []kv.Token            // special tokens that have text
+	buf      []byte                // scratch of the deliverer
+	gone     atomic.Pointer[error] // the error of Abort, once it was called
+	wants    wants
 	// formatted is set once the request has been sent to the formats actor.
 	formatted atomic.Bool
 
@@ -92,6 +90,13 @@ type Stream struct {
 	untaken int       // samples whose ending the caller has not taken
 	begun   bool      // a Piece with Begun is due
 	wake    chan struct{}
+}
+
+// wants are the parts of a Piece that a request asks for.
+type wants struct {
+	logprobs bool // log-probabilities of the output
+	begun    bool // Request.Begun
+	embed    Embed
 }
 
 // sample is one output of a stream. The stream's mutex guards it, but for the deliverer's
@@ -249,7 +254,7 @@ func (s *Stream) setPrompt(tokens []kv.Token) {
 
 // begin records the request's first step. It runs on the scheduler's goroutine.
 func (s *Stream) begin() {
-	if !s.tellBegun {
+	if !s.wants.begun {
 		return
 	}
 	s.mu.Lock()
@@ -280,7 +285,7 @@ func (s *Stream) push(out *scheduler.Output) {
 	o.digest = (o.digest ^ out.Digest) * fnvPrime
 	o.text = append(o.text, s.buf...)
 	o.tokens = append(o.tokens, out.Token)
-	if s.logprobs {
+	if s.wants.logprobs {
 		o.logprobs, o.top = append(o.logprobs, out.Logprob), append(o.top, out.Top)
 	}
 	if out.Prompt != nil {
@@ -370,7 +375,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 	if !o.over {
 		o.text = append(o.text, s.buf...)
 		if out.Embedding != nil {
-			o.embedding = s.embed.finish(out.Embedding)
+			o.embedding = s.wants.embed.finish(out.Embedding)
 		}
 		s.close(o, e)
 	}

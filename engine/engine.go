@@ -239,7 +239,7 @@ type RowOut struct {
 	// nil for an entry that is NaN. PromptTop is nil if Row.PromptTop is 0.
 	PromptTop [][]TokenLogprob
 	Digest    uint64 // XXH3-64 over the raw logits, f32 little-endian, if asked
-	// Hidden is what Row.Hidden asks for; len is Info.HiddenSize. All values are finite.
+	// Hidden has the state, or the sum of states, that Row.Hidden asks for; len is Info.HiddenSize. All values are finite.
 	Hidden []float32
 	// Confirmed is the number of leading Row.Drafts that the samples equal. Token, Logprob, Top and
 	// Digest are those of the sample after them. It is 0 if Err is set: a row that fails gives no token.

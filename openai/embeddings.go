@@ -41,7 +41,18 @@ func DecodeEmbeddings(body []byte, o Options) (_ *Embeddings, err error) {
 		"public_tokens": own["public_tokens"],
 	}
 	r.within("", v, map[string]setter{
-		"input":           func(r *reading, v value) { e.Inputs = r.inputs(v) },
+		"input": func(r *reading, v value) {
+			e.Inputs = r.promptList(v)
+			for i := range e.Inputs {
+				at := place(v)
+				if v.Raw[0] == '[' {
+					at = v.Index(i)
+				}
+				if e.Inputs[i].Text == "" && len(e.Inputs[i].Tokens) == 0 {
+					r.Fail(at, "invalid_value", "%s is empty, and an empty text has no embedding", at)
+				}
+			}
+		},
 		"model":           shared["model"],
 		"user":            shared["user"],
 		"encoding_format": func(r *reading, v value) { e.Base64 = r.OneOf(v, "float", "base64") == "base64" },
@@ -57,21 +68,6 @@ func DecodeEmbeddings(body []byte, o Options) (_ *Embeddings, err error) {
 	}
 	r.finish()
 	return e, nil
-}
-
-// inputs reads the texts of a request for embeddings; none may be empty.
-func (r *reading) inputs(v value) []Prompt {
-	all := r.promptList(v)
-	for i := range all {
-		at := place(v)
-		if v.Raw[0] == '[' {
-			at = v.Index(i)
-		}
-		if all[i].Text == "" && len(all[i].Tokens) == 0 {
-			r.Fail(at, "invalid_value", "%s is empty, and an empty text has no embedding", at)
-		}
-	}
-	return all
 }
 
 // WriteEmbeddings writes the answer of /v1/embeddings, a vector at a time. Its error is the writer's.

@@ -99,25 +99,14 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	if row != nil && held && q.wantsPrompt() {
 		q.text.addPrompt(q.req, int(r.start), row.Prompt, row.PromptTop)
 	}
-	pooled := q.req.Pooling != NoPooling && int(r.end) == q.prompt
-	if (r.sample || pooled) && held && !q.cache.vouches && p.Batch.Seq > q.cache.swapped {
+	answers := r.sample || q.embeds(r.end)
+	if answers && held && !q.cache.vouches && p.Batch.Seq > q.cache.swapped {
 		s.prefixes.vouch(q)
 	}
-	if r.sample && q.abort == nil {
-		for j := range 1 + int(row.Confirmed) {
-			if j < int(row.Confirmed) {
-				q.rows.drafts.counts.count(r.source, 0, 1)
-				s.metrics.Drafts.count(r.source, 0, 1)
-			}
-			one := p.sampleAt(i, j, row)
-			if out = s.sampled(now, q, &one, out); q.place == ended {
-				s.metrics.VoidTokens += uint64(max(int(row.Confirmed)-j-1, 0))
-				return out
-			}
+	if answers && q.abort == nil {
+		if out = s.answered(now, p, i, row, out); q.place == ended {
+			return out
 		}
-	}
-	if pooled && q.abort == nil {
-		return s.pooled(now, q, row, out)
 	}
 	if q.rows.inflight > 0 {
 		return out
@@ -128,6 +117,31 @@ func (s *Scheduler) advance(now time.Duration, p *Plan, i int, row *engine.RowOu
 	case q.place == preempted:
 		s.running.preempted = remove(s.running.preempted, q)
 		s.queue.enqueue(q)
+	}
+	return out
+}
+
+// answered applies the answer of row i of p: it ends the row's sample with an embedding, or appends its
+// tokens to the sample, until that ends.
+func (s *Scheduler) answered(now time.Duration, p *Plan, i int, row *engine.RowOut, out []Output) []Output {
+	r := &p.rows[i]
+	q := r.q
+	if !r.sample {
+		n := len(out)
+		out = s.end(now, q, Ending{Reason: Stop}, out)
+		out[n].Embedding = q.embedding(row.Hidden)
+		return out
+	}
+	for j := range 1 + int(row.Confirmed) {
+		if j < int(row.Confirmed) {
+			q.rows.drafts.counts.count(r.source, 0, 1)
+			s.metrics.Drafts.count(r.source, 0, 1)
+		}
+		one := p.sampleAt(i, j, row)
+		if out = s.sampled(now, q, &one, out); q.place == ended {
+			s.metrics.VoidTokens += uint64(max(int(row.Confirmed)-j-1, 0))
+			return out
+		}
 	}
 	return out
 }

@@ -1,8 +1,6 @@
 package scheduler
 
 import (
-	"time"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/enum"
 )
@@ -29,7 +27,7 @@ func (p Pooling) String() string { return poolingNames.Name(p) }
 func (p *Pooling) UnmarshalText(text []byte) error { return poolingNames.Read(p, text) }
 
 // checkPooling refuses a request for an embedding that asks for something of an output.
-func (c *Config) checkPooling(info *engine.Info, req *Request) error {
+func checkPooling(info *engine.Info, req *Request) error {
 	field := ""
 	switch {
 	case !poolingNames.Has(req.Pooling):
@@ -91,16 +89,15 @@ func checkHidden(info *engine.Info, i int, out *engine.RowOut) error {
 	return nil
 }
 
-// pooled ends q, whose last row has the answer row, and appends its embedding with its ending to out.
-func (s *Scheduler) pooled(now time.Duration, q *sequence, row *engine.RowOut, out []Output) []Output {
-	state := row.Hidden
+// embeds reports whether a row of q that ends at position end has its embedding.
+func (q *sequence) embeds(end int32) bool { return q.req.Pooling != NoPooling && int(end) == q.prompt }
+
+// embedding returns the embedding of q's prompt. It changes state, the answer of q's last row.
+func (q *sequence) embedding(state []float32) []float32 {
 	if q.req.Pooling == MeanTokens {
 		for i := range state {
 			state[i] /= float32(q.prompt)
 		}
 	}
-	n := len(out)
-	out = s.end(now, q, Ending{Reason: Stop}, out)
-	out[n].Embedding = state
-	return out
+	return state
 }

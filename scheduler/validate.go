@@ -56,9 +56,6 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 	if err := c.checkText(info, req); err != nil {
 		return 0, err
 	}
-	if err := c.checkPooling(info, req); err != nil || req.Pooling != NoPooling {
-		return 0, err
-	}
 	// The last output token is sampled and never run, so it needs neither position nor
 	// page.
 	modelRoom, poolRoom := info.MaxPositions-n+1, poolTokens-n+1
@@ -73,7 +70,7 @@ func (c *Config) checkRequest(info *engine.Info, req *Request) (maxTokens int, e
 			n, req.MaxTokens, poolTokens)
 	}
 	maxTokens = req.MaxTokens
-	if maxTokens == 0 {
+	if maxTokens == 0 && req.Pooling == NoPooling {
 		maxTokens = min(c.DefaultMaxTokens, modelRoom, poolRoom)
 	}
 	if req.MinTokens < 0 || req.MinTokens > maxTokens {
@@ -110,7 +107,7 @@ func capable(info *engine.Info, req *Request) error {
 	case req.Digest && !c.Digests:
 		return refuse("Digest", ErrInvalid, "the backend %s gives no digests of logits", info.Name)
 	}
-	return nil
+	return checkPooling(info, req)
 }
 
 // maskField returns the name of the field for which a request needs a mask.

@@ -8,12 +8,16 @@ import (
 	"github.com/coppice-llm/coppice/engine/internal/sampling"
 )
 
-// lastLogits holds the raw logits after the last position of a chunk with PromptLogprobs. The next
-// chunk in the same slot needs them for the probability of its first token.
-type lastLogits struct {
-	end    int32 // position of the token that they predict; 0 if there are none
+// slotEnd holds parts of a chunk's result that the next chunk in the same slot needs: the raw logits after
+// the last position of a chunk with PromptLogprobs, for the probability of the next chunk's first
+// token, and the sum of hidden states.
+type slotEnd struct {
+	end    int32 // position of the token that the logits predict; 0 if there are none
 	logits []float32
+	hidden hiddenSum
 }
+
+func (e *slotEnd) forget() { e.end, e.hidden.end = 0, 0 }
 
 // sample computes the logits that the rows need, as many at a time as there is room for, and fills
 // res.Out in the order of rows. A row needs those after its last own token and after each draft, or

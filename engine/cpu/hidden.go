@@ -49,7 +49,7 @@ func (s *step) hidden(res *engine.Result) {
 // addHidden adds the state of token t, of row row, to the sum of its slot, and at the end of the row gives
 // the sum to out.
 func (s *step) addHidden(t, row int, state []float32, out *engine.RowOut) {
-	kept := &s.sums[s.batch.Rows[row].Slot]
+	kept := &s.kept[s.batch.Rows[row].Slot].hidden
 	switch {
 	case s.pos[t] == 0:
 		kept.sum = append(kept.sum[:0], make([]float64, len(state))...)

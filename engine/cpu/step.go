@@ -73,8 +73,7 @@ type step struct {
 // sampler holds what the head keeps from one batch to the next.
 type sampler struct {
 	draw  *sampling.Sampler
-	kept  []lastLogits // by slot, for prompt log-probabilities across chunks
-	sums  []hiddenSum  // by slot
+	kept  []slotEnd // by slot, for the next chunk of a prompt
 	masks engine.Masks
 }
 
@@ -126,7 +125,7 @@ func newStep(m *model.Model, cfg Config, a *arena, positions int) (*step, error)
 	s := &step{
 		config: c, eps: float32(c.NormEps), scale: float32(1 / math.Sqrt(float64(c.HeadDim))),
 		w: w, ops: ops, rope: newRope(c, positions), arena: a,
-		sampler: sampler{sampling.New(cfg.MaxSlots, c.Vocab), make([]lastLogits, cfg.MaxSlots), make([]hiddenSum, cfg.MaxSlots), engine.NewMasks(cfg.maxMasks())},
+		sampler: sampler{sampling.New(cfg.MaxSlots, c.Vocab), make([]slotEnd, cfg.MaxSlots), engine.NewMasks(cfg.maxMasks())},
 		tables:  rowTables{engine.NewTables(cfg.MaxSlots), make([][]kv.PageID, cfg.MaxRows)},
 	}
 	n, attn, widest := cfg.MaxTokens, c.Heads*c.HeadDim, max(c.Hidden, c.Heads*c.HeadDim, c.FFN)
@@ -204,7 +203,7 @@ func (s *step) load(b *engine.Batch) {
 	s.batch = b
 	for i := range b.Binds {
 		s.draw.Bind(&b.Binds[i])
-		s.kept[b.Binds[i].Slot].end, s.sums[b.Binds[i].Slot].end = 0, 0
+		s.kept[b.Binds[i].Slot].forget()
 	}
 	s.tables.Apply(b)
 	s.masks.Apply(b)
@@ -282,7 +281,7 @@ func (s *step) outcome() []engine.RowOut {
 		if failed[i] {
 			o.Err = fmt.Errorf("%w: row %d", engine.ErrLogits, i)
 			s.draw.Fail(s.batch.Rows[i].Slot)
-			s.kept[s.batch.Rows[i].Slot].end, s.sums[s.batch.Rows[i].Slot].end = 0, 0
+			s.kept[s.batch.Rows[i].Slot].forget()
 		}
 	}
 	return out

@@ -54,7 +54,7 @@ func (r *rig) checkHidden(state []float32) {
 	}
 }
 
-// checkEmbedding compares hidden states at the last token, and sums of them, for several chunks, pages
+// checkEmbedding compares hidden states at the last token, and sums of states, for several chunks, pages
 // and neighbours, on a cached prefix and with a sample in the same row. The sum is compared with the
 // states at single positions.
 func checkEmbedding(h *harness) {

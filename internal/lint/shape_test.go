@@ -48,6 +48,7 @@ var large = map[string]exception{
 	"ollama fields Generate":                            {42, "fields of the wire, which embeds the turn"},
 	"ollama fields Peeked":                              {43, "fields of the wire, which embeds the turn"},
 	"openai fields Chat":                                {42, "fields of the wire, which embeds the turn"},
+	"openai fields Embeddings":                          {35, "likewise"},
 	"openai fields Completion":                          {37, "fields of the wire, which embeds the parameters"},
 	"openai fields peeking":                             {66, "fields of the wire, and the decoder that fills them"},
 	"openai fields reading":                             {60, "fields of the wire, and the decoder that fills them"},

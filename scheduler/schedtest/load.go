@@ -32,8 +32,6 @@ type load struct {
 	many     bool                 // some requests have several samples
 	patience time.Duration        // mean of deadlines and timeouts; 0: none
 	shapes   *shapes              // nil: no constraints on the outputs' text
-	pools    stream               // chooses requests for embeddings
-	embeds   bool                 // there are some
 	now      func() time.Duration // for deadlines
 	sessions hints
 }
@@ -65,8 +63,9 @@ func newLoad(o Options, w *setup, b bug) *load {
 		l.tenants = l.tenants[:1]
 	}
 	l.many = rng.one(3)
-	l.pools = newStream(o.Seed, "embeddings")
-	l.embeds = o.plant == nil && l.pools.one(3) // worlds with a planted bug stay what they were
+	if pools := newStream(o.Seed, "embeddings"); o.plant == nil && pools.one(3) { // worlds with a planted bug stay as they were
+		w.embeds = &pools
+	}
 	if o.Seed%3 == 0 {
 		l.shapes = newShapes(o.Seed, newVocabulary(w.device.Vocab))
 	}

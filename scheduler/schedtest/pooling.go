@@ -10,10 +10,10 @@ import (
 // embed makes req ask for an embedding in place of output: one request of four in a third of the worlds,
 // but for those of tenants, which choose the lengths of outputs themselves.
 func (l *load) embed(req *scheduler.Request) {
-	if !l.embeds || len(l.w.callers) > 0 || !l.pools.one(4) {
+	if l.w.embeds == nil || len(l.w.callers) > 0 || !l.w.embeds.one(4) {
 		return
 	}
-	req.Pooling = pick(l.pools, scheduler.LastToken, scheduler.MeanTokens)
+	req.Pooling = pick(*l.w.embeds, scheduler.LastToken, scheduler.MeanTokens)
 	req.MaxTokens, req.MinTokens, req.Samples, req.Digest = 0, 0, 0, false
 	req.Format, req.Stops, req.AllowedTokens = nil, nil, nil
 }

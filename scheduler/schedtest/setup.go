@@ -58,6 +58,7 @@ type setup struct {
 	ending     ending
 	callers    []*caller // the tenants of a fair world, which send all its requests
 	guesses    stream    // predictions
+	embeds     *stream   // chooses requests for embeddings; nil: none
 	unexpected bool      // no request has a prediction
 }
 

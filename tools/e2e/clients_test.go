@@ -48,6 +48,12 @@ var roster = []struct {
 	{client: "openai-agents-responses", language: "Python"},
 	{client: "ai-openai", language: "JavaScript"},
 	{client: "openai-responses", language: "JavaScript"},
+	{client: "anthropic", language: "Python"},
+	{client: "litellm-anthropic", language: "Python"},
+	{client: "langchain-anthropic", language: "Python"},
+	{client: "pydantic-ai-anthropic", language: "Python"},
+	{client: "anthropic", language: "JavaScript"},
+	{client: "ai-anthropic", language: "JavaScript"},
 	{client: "langgraph", language: "Python", more: true},
 	{client: "llama-index", language: "Python", more: true},
 	{client: "smolagents", language: "Python", more: true},
@@ -242,6 +248,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 	}
 	python("clients.py", "py")
 	python("responses.py", "py")
+	python("messages.py", "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
 	if b.path != "" {
 		python("more.py", "more")

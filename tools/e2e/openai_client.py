@@ -104,6 +104,20 @@ def token_ids(b):
 
 
 @path
+def embeddings(b):
+    text = "What is light? " + str(time.time_ns())
+    a = b.client.embeddings.create(model=b.model, input=[text, "It is a wave."])  # asks for base64
+    plain = b.client.embeddings.create(model=b.model, input=text, encoding_format="float")
+    v, w = a.data[0].embedding, plain.data[0].embedding
+    assert len(a.data) == 2 and len(v) == len(w) and max(abs(x - y) for x, y in zip(v, w)) < 1e-6 and abs(sum(x * x for x in v) - 1) < 1e-5
+    assert a.usage.prompt_tokens > plain.usage.prompt_tokens and len(b.client.embeddings.create(model=b.model, input=[5, 6], dimensions=8).data[0].embedding) == 8
+    cached = plain.usage.prompt_tokens_details["cached_tokens"]
+    assert cached == plain.usage.prompt_tokens - 1, cached
+    refused(400, "input", "invalid_value", lambda: b.client.embeddings.create(model=b.model, input=""))
+    return f"{len(v)} values, {cached} tokens cached the second time"
+
+
+@path
 def sampling(b):
     def ids(**more):
         extra = {"return_token_ids": True, "ignore_eos": True, **more.pop("extra", {})}
@@ -226,7 +240,6 @@ def errors(b):
         refused(400, "suffix", "unsupported_parameter", lambda: c.completions.create(**ask, suffix="the end")),
         refused(404, "model", "model_not_found", lambda: c.completions.create(**{**ask, "model": "gpt-4"})),
         refused(404, "model", "model_not_found", lambda: c.models.retrieve("gpt-4")),
-        refused(400, None, "unsupported", lambda: c.embeddings.create(model=b.model, input="light")),
         refused(404, None, "unknown_url", lambda: c.moderations.create(input="light")),
         refused(408, None, "deadline_exceeded", lambda: c.completions.create(model=b.model, prompt="Light", max_tokens=4000,
                                                                              extra_body={"ignore_eos": True, "coppice": {"timeout": 0.001}})),

@@ -142,8 +142,81 @@ const clients = {
   },
 };
 
+clients['ai-anthropic'] = async (base, once) => {
+  const { createAnthropic } = await load('@ai-sdk/anthropic');
+  const { wrapLanguageModel, defaultSettingsMiddleware } = await load('ai');
+  const middleware = defaultSettingsMiddleware({ settings: { maxOutputTokens: 600 } }); // its own default is 4096
+  const lm = wrapLanguageModel({ model: createAnthropic({ baseURL: base, apiKey: 'none' })(model), middleware });
+  return vercel(lm, lm, once);
+};
+
+clients.anthropic = async (base, once) => {
+  const { default: Anthropic } = await load('@anthropic-ai/sdk');
+  const api = new Anthropic({ baseURL: base.replace(/\/v1$/, ''), apiKey: 'none' });
+  const c = api.messages;
+  const tools = [{ name: 'forecast', description: about, input_schema: z.toJSONSchema(place) }];
+  const create = (messages, more) => c.create({ model, max_tokens: 600, system, messages, ...more });
+  const user = (content) => ({ role: 'user', content });
+  const calls = (r) => r.content.filter((b) => b.type === 'tool_use');
+  const results = (r) => calls(r).map((b) => ({ type: 'tool_result', tool_use_id: b.id, content: result }));
+  const said = (r) => r.content.filter((b) => b.type === 'text').map((b) => b.text).join('') || JSON.stringify(calls(r).map((b) => b.input));
+  const counts = (u) => counted(u.input_tokens + u.cache_read_input_tokens + u.cache_creation_input_tokens, u.output_tokens,
+    u.input_tokens + u.cache_read_input_tokens + u.cache_creation_input_tokens + u.output_tokens);
+  const whole = () => once('whole', () => create([user(question)]));
+  const streamed = () => once('streamed', async () => {
+    let text = '';
+    const s = c.stream({ model, max_tokens: 600, system, messages: [user(question)] }).on('text', (t) => { text += t; });
+    const final = await s.finalMessage();
+    return { text, final };
+  });
+  const called = () => once('called', async () => {
+    const r = await create([user(ask)], { tools, tool_choice: { type: 'any' } });
+    check(r.stop_reason === 'tool_use', r);
+    return r;
+  });
+  const conversation = () => once('conversation', async () => {
+    const r = await called();
+    const turns = [user(ask), { role: 'assistant', content: r.content }, user(results(r))];
+    return { turns, last: await create(turns, { tools }) };
+  });
+  return {
+    text: async () => {
+      const r = await whole();
+      const { input_tokens } = await c.countTokens({ model, system, messages: [user(question)] });
+      check(input_tokens === r.usage.input_tokens + r.usage.cache_read_input_tokens, input_tokens, r.usage);
+      for await (const m of api.models.list()) check(m.type === 'model', m);
+      const err = await c.create({ model, max_tokens: 1, messages: [user([{ type: 'image', source: { type: 'url', url: 'https://a/b' } }])] }).catch((e) => e);
+      check(err instanceof Anthropic.BadRequestError && err.message.includes('reads no images'), String(err));
+      return said(r);
+    },
+    stream: async () => {
+      const { text, final } = await streamed();
+      check(said(final) === (text || '[]'), final);
+      return text;
+    },
+    tools: async () => {
+      const s = await c.stream({ model, max_tokens: 600, messages: [user(ask)], tools, tool_choice: { type: 'tool', name: 'forecast' } }).finalMessage();
+      place.parse(calls(s)[0].input);
+      return calls(await called()).map((b) => place.parse(b.input));
+    },
+    structured: async () => weather.parse(JSON.parse(said(await create([user(report)], { output_config: { format: { type: 'json_schema', schema: z.toJSONSchema(weather) } } })))),
+    'second turn': async () => said((await conversation()).last),
+    'third turn': async () => {
+      const { turns, last } = await conversation();
+      const given = last.content.length ? [{ role: 'assistant', content: last.content }] : [];
+      const r = await create([...turns, ...given, user([...results(last), { type: 'text', text: again }])], { tools });
+      check(r.usage.cache_read_input_tokens > 0, r.usage);
+      return said(r);
+    },
+    usage: async () => {
+      for (const u of [(await whole()).usage, (await streamed()).final.usage]) counts(u);
+      return true;
+    },
+  };
+};
+
 // packages are those of clients with other names.
-const packages = { 'openai-responses': 'openai', 'ai-openai': '@ai-sdk/openai' };
+const packages = { 'openai-responses': 'openai', 'ai-openai': '@ai-sdk/openai', 'ai-anthropic': '@ai-sdk/anthropic', anthropic: '@anthropic-ai/sdk' };
 
 // vercel returns the cases of the package ai, with a model of one of its providers. shaped answers by a schema.
 async function vercel(lm, shaped, once) {
