@@ -186,7 +186,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	}
 	if in.Names != "" {
 		if err := p.pinTo(in.Names); err != nil {
-			return err
+			return responses.PreviousNotFound(in.Names)
 		}
 	}
 	return p.readSteering(r)

@@ -74,6 +74,8 @@ func TestResponsesPinned(t *testing.T) {
 	} {
 		if got := s.send(tc.method, tc.path, tc.body); got.StatusCode != 404 || !strings.Contains(got.text, "not found") || !strings.Contains(got.text, `"type":"invalid_request_error"`) {
 			t.Errorf("%s %s: %s %s", tc.method, tc.path, got.Status, got.text)
+		} else if tc.body != "" && !strings.Contains(got.text, `"param":"previous_response_id","code":"previous_response_not_found"`) {
+			t.Errorf("%s: %s", tc.body, got.text)
 		}
 	}
 	c := newWorker(t, "c", false, nil)

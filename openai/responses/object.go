@@ -3,6 +3,7 @@ package responses
 import (
 	"bytes"
 	"fmt"
+	"net/http"
 	"strconv"
 
 	"github.com/coppice-llm/coppice/conversation"
@@ -168,9 +169,9 @@ func orElse(raw []byte, absent string) string {
 // appendFault writes the error of a response that has failed. The API's types have few codes: others are server_error.
 func appendFault(dst []byte, e *conversation.Error) []byte {
 	code := "server_error"
-	if e.Status == 429 {
+	if e.Status == http.StatusTooManyRequests {
 		code = "rate_limit_exceeded"
-	} else if e.Status < 500 {
+	} else if e.Status < http.StatusInternalServerError {
 		code = "invalid_prompt"
 	}
 	dst = append(append(append(dst, `{"code":"`...), code...), `","message":`...)

@@ -3,6 +3,7 @@ package responses
 import (
 	"bytes"
 	"encoding/json"
+	"net/http"
 	"slices"
 	"strconv"
 	"unicode/utf8"
@@ -328,8 +329,8 @@ func (r *reading) stored(v value, id string) *Stored {
 	}
 	s, err := r.find(id)
 	if err != nil {
-		if e, ok := err.(*conversation.Error); ok && e.Status == 404 {
-			e.Param, e.Code = v.String(), "previous_response_not_found"
+		if e, ok := err.(*conversation.Error); ok && e.Status == http.StatusNotFound {
+			err = PreviousNotFound(id).At(v.String())
 		}
 		bail.Out(err)
 	}

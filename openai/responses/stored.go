@@ -26,6 +26,13 @@ func NotFound(id string) *conversation.Error {
 		"Response with id '%s' not found: it was not stored, was deleted or had to make room, or belongs to another key.", jsonbody.Clip(id))
 }
 
+// PreviousNotFound is NotFound for a response that a request continues.
+func PreviousNotFound(id string) *conversation.Error {
+	e := NotFound(id).At("previous_response_id")
+	e.Code = "previous_response_not_found"
+	return e
+}
+
 // Cancelled returns the answer to the request to cancel a stored response: only responses in the background can be cancelled.
 func Cancelled(id string) *conversation.Error {
 	return conversation.Invalid("", "invalid_value", "Response with id '%s' can't be cancelled: only background responses can, and there are none here. Close the connection to stop a response.", jsonbody.Clip(id))
