@@ -45,6 +45,7 @@ type Server struct {
 	bodies    web.Bodies
 	memory    *coppice.Memory // the node's
 	responses *stored.Store
+	keeping   keeping
 	renders   chan struct{} // holds an element for each conversation that is rendered
 	buffers   sync.Pool     // of *[]byte
 
@@ -158,6 +159,7 @@ func New(cfg Config) (*Server, error) {
 	if tok := cfg.Node.Tokenizer(); tok != nil {
 		s.policies.controls = chat.NewControls(tok.ControlTokens())
 	}
+	s.keeping.most = cfg.Node.Limits().PinnedTokens
 	s.policies.calling = tool.CallingOf(cfg.Template, cfg.Node.Tokenizer(), cfg.CallForm, cfg.ToolsPrompt)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)
