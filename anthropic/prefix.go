@@ -1,6 +1,27 @@
 package anthropic
 
-import "strings"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+)
+
+// Conversation returns a name for the conversation that the request continues: the same for all its turns, as they have the tools,
+// the system prompt and the first message of the user in common.
+func (r *Request) Conversation() string {
+	h := sha256.New()
+	for _, tool := range r.Options.Tools {
+		h.Write(tool)
+	}
+	for i := range r.Messages {
+		h.Write([]byte(r.Messages[i].Content))
+		h.Write([]byte{0})
+		if r.Messages[i].Role == "user" {
+			break
+		}
+	}
+	return "cache-control:" + hex.EncodeToString(h.Sum(nil)[:16])
+}
 
 // Ends returns how many bytes of a rendered conversation each breakpoint covers. A template may write more
 // than the blocks; where it does not write a block's text as it is, its breakpoint and those after it cover what

@@ -98,6 +98,9 @@ func (c *call) turnRequest(ask *conversation.Turn) (coppice.Request, error) {
 	return req, nil
 }
 
+// sessionHeader names the session of a request whose API has no field for it. A gateway keeps such requests on one worker.
+const sessionHeader = "X-Session-Id"
+
 // accept returns an error if this server can't serve a request with parameters p and this number
 // of prompts: unknown model, token outside of the vocabulary, too many outputs. Headers of the answer name the ignored
 // parameters, and the values of those that the request leaves out.
@@ -106,6 +109,7 @@ func (c *call) accept(p *conversation.Params, prompts int) error {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
 	}
 	c.w.Header().Set("X-Coppice-Sampling-Defaults", c.s.fixed.sampling)
+	p.Session = cmp.Or(p.Session, c.r.Header.Get(sessionHeader))
 	if err := c.s.knows(p.Model); err != nil {
 		return err
 	}

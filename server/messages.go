@@ -21,7 +21,20 @@ func (c *call) messages() error {
 	if err := c.acceptMessages(ask); err != nil {
 		return err
 	}
-	return c.converse(&ask.Turn, &messagesWire{Wire: anthropic.Wire{}, s: c.s, ask: ask})
+	keep := time.Duration(0)
+	if c.r.Header.Get(sessionHeader) == "" { // a session with a name of its own has its own hints
+		for _, b := range ask.Breakpoints {
+			keep = max(keep, b.TTL)
+		}
+	}
+	if keep > 0 {
+		ask.Session = ask.Conversation()
+	}
+	if err := c.converse(&ask.Turn, &messagesWire{s: c.s, ask: ask}); err != nil || keep == 0 {
+		return err
+	}
+	c.keep(c.session(ask.Session, ask.CacheSalt), keep)
+	return nil
 }
 
 // countTokens answers POST /v1/messages/count_tokens. It enters the node as /tokenize does.
