@@ -48,6 +48,10 @@ var roster = []struct {
 	{client: "openai-agents-responses", language: "Python"},
 	{client: "ai-openai", language: "JavaScript"},
 	{client: "openai-responses", language: "JavaScript"},
+	{client: "ollama", language: "Python"},
+	{client: "langchain-ollama", language: "Python"},
+	{client: "litellm-ollama", language: "Python"},
+	{client: "ollama", language: "JavaScript"},
 	{client: "langgraph", language: "Python", more: true},
 	{client: "llama-index", language: "Python", more: true},
 	{client: "smolagents", language: "Python", more: true},
@@ -242,6 +246,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 	}
 	python("clients.py", "py")
 	python("responses.py", "py")
+	python("ollamas.py", "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
 	if b.path != "" {
 		python("more.py", "more")
