@@ -117,7 +117,6 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	})
 }
 
-
 // ServeHTTP answers a request.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.routes.ServeHTTP(w, r) }
 

@@ -54,6 +54,10 @@ var roster = []struct {
 	{client: "pydantic-ai-anthropic", language: "Python"},
 	{client: "anthropic", language: "JavaScript"},
 	{client: "ai-anthropic", language: "JavaScript"},
+	{client: "ollama", language: "Python"},
+	{client: "langchain-ollama", language: "Python"},
+	{client: "litellm-ollama", language: "Python"},
+	{client: "ollama", language: "JavaScript"},
 	{client: "langgraph", language: "Python", more: true},
 	{client: "llama-index", language: "Python", more: true},
 	{client: "smolagents", language: "Python", more: true},
@@ -249,6 +253,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 	python("clients.py", "py")
 	python("responses.py", "py")
 	python("messages.py", "py")
+	python("ollamas.py", "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
 	if b.path != "" {
 		python("more.py", "more")

@@ -31,6 +31,51 @@ const counted = (prompt, output, total) => check(prompt > 0 && output > 0 && tot
 
 // A client is a function of the URL of a case and of the results that its cases share. It returns a function for each case.
 const clients = {
+  async ollama(base, once) {
+    const { Ollama } = await load('ollama');
+    const api = new Ollama({ host: base.replace(/\/v1$/, '') });
+    const messages = [{ role: 'system', content: system }, { role: 'user', content: question }];
+    const asked = [{ role: 'system', content: system }, { role: 'user', content: ask }];
+    const tools = [{ type: 'function', function: { name: 'forecast', description: about, parameters: z.toJSONSchema(place) } }];
+    const whole = () => once('whole', () => api.chat({ model, messages }));
+    const streamed = () => once('streamed', async () => {
+      let text = '', last;
+      for await (const part of await api.chat({ model, messages, stream: true })) {
+        text += part.message.content;
+        last = part;
+      }
+      return { text, last };
+    });
+    const called = () => once('called', async () => (await api.chat({ model, messages: asked, tools })).message);
+    const results = (m) => (m.tool_calls ?? []).map((t) => ({ role: 'tool', tool_name: t.function.name, content: result }));
+    const conversation = () => once('conversation', async () => {
+      const m = await called();
+      const turns = [...asked, m, ...results(m)];
+      return [...turns, (await api.chat({ model, messages: turns, tools })).message];
+    });
+    const said = (m) => m.content || JSON.stringify((m.tool_calls ?? []).map((t) => t.function.arguments));
+    return {
+      text: async () => {
+        check((await api.list()).models.some((m) => m.name.replace(/:latest$/, '') === model), 'not listed');
+        check((await api.show({ model })).capabilities.includes('completion') && (await api.ps()).models.length > 0, 'not described');
+        check((await api.pull({ model })).status === 'success', 'not pulled');
+        check((await api.embed({ model, input: ['a', 'b'] })).embeddings.length === 2, 'not embedded');
+        return (await whole()).message.content;
+      },
+      stream: async () => (await streamed()).text,
+      tools: async () => ((await called()).tool_calls ?? []).map((t) => place.parse(t.function.arguments)),
+      structured: async () => weather.parse(JSON.parse((await api.chat({ model, messages: [messages[0], { role: 'user', content: report }], format: z.toJSONSchema(weather) })).message.content)),
+      'second turn': async () => said((await conversation()).at(-1)),
+      'third turn': async () => {
+        const turns = await conversation();
+        return said((await api.chat({ model, messages: [...turns, ...results(turns.at(-1)), { role: 'user', content: again }], tools })).message);
+      },
+      usage: async () => {
+        for (const r of [await whole(), (await streamed()).last]) counted(r.prompt_eval_count, r.eval_count, r.prompt_eval_count + r.eval_count);
+        return true;
+      },
+    };
+  },
   async openai(base, once) {
     const { default: OpenAI } = await load('openai');
     const { zodResponseFormat, zodFunction } = await load('openai/helpers/zod');
@@ -280,6 +325,9 @@ function sensible(column, got) {
   }
 }
 
+// offers are the clients that can offer a tool and not require a call.
+const offers = new Set(['ollama']);
+
 // row runs a case. A model of random weights ends one answer in 300 before its first token: the case begins again then, if there are tries left.
 async function row(name, column, kept, left) {
   const began = Date.now();
@@ -295,7 +343,7 @@ async function row(name, column, kept, left) {
     for (const k of Object.keys(kept)) delete kept[k];
     said = { valid: false, sensible: false, got: (err.name + ': ' + err.message + ' ' + (err.responseBody ?? '')).slice(0, 800) };
   }
-  return { case: column, cell: said.valid ? 'yes' : 'fault', seconds: (Date.now() - began) / 1000, ...said };
+  return { case: column, cell: !said.valid ? 'fault' : column === 'tools' && offers.has(name) ? 'offered' : 'yes', seconds: (Date.now() - began) / 1000, ...said };
 }
 
 for (const name of Object.keys(clients)) {
