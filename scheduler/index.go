@@ -56,7 +56,8 @@ func (x *index) hash(q *sequence) {
 		return
 	}
 	if q.wait.index.chain == nil {
-		if first := q.group.samples[0]; first != q && len(first.wait.index.chain) > 0 {
+		if all := q.group.samples; len(all) > 0 && all[0] != q && len(all[0].wait.index.chain) > 0 { // an expected turn has none
+			first := all[0]
 			n := min(len(first.wait.index.chain), q.prompt/x.blockTokens)
 			q.wait.index.chain = first.wait.index.chain[:n:n]
 		} else {

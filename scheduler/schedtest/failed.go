@@ -42,7 +42,7 @@ type part struct {
 	provenAt int  // number of plans made by then
 }
 
-// proof is a row that samples, with the contents that it reads.
+// proof is a row that samples or ends an embedding, with the contents that it reads.
 type proof struct {
 	row   int
 	by    *sample
@@ -162,7 +162,8 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) {
 		}
 		c.pages[id].owner = s
 	}
-	if row.Sample {
+	embeds := row.Hidden != engine.HiddenNone && start+len(row.Tokens) == len(s.of.req.Prompt)
+	if row.Sample || embeds {
 		reads := make([]*content, 0, len(v.pages))
 		for _, id := range v.pages {
 			reads = append(reads, c.pages[id])
@@ -171,7 +172,7 @@ func (c *failedKV) row(p *scheduler.Plan, i int, v *rowView) {
 	}
 }
 
-// resulted: a successful sample proves the KV that its row read, except its own.
+// resulted: a successful sample, or the embedding of a prompt, proves the KV that its row read, except its own.
 func (c *failedKV) resulted(f *flight, res *engine.Result, err error) {
 	proofs := c.proofs[f.seq]
 	delete(c.proofs, f.seq)
