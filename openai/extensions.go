@@ -29,6 +29,12 @@ var extensions = map[string]setter{
 	"prompt_logprobs":            (*reading).promptLogprobs,
 	"return_token_ids":           func(r *reading, v value) { r.ReturnTokenIDs = r.Flag(v) },
 	"cache_salt":                 (*reading).salt,
+	"prompt_cache_key":           func(r *reading, v value) { r.Session = r.Label(v, "") },
+	"session_id": func(r *reading, v value) { // prompt_cache_key comes first, wherever it stands
+		if v.Raw[0] == '"' && r.Session == "" {
+			r.Session = r.Label(v, "")
+		}
+	},
 	"priority": func(r *reading, v value) {
 		r.Priority = int32(r.Integer(v, math.MinInt32, math.MaxInt32))
 	},
@@ -44,7 +50,6 @@ var inert = map[string]setter{
 	"metadata":                      passed,
 	"service_tier":                  passed,
 	"safety_identifier":             passed,
-	"prompt_cache_key":              passed,
 	"prompt_cache_retention":        passed,
 	"prompt_cache_options":          passed,
 	"spaces_between_special_tokens": passed,

@@ -348,6 +348,40 @@ func tokenOf(t *testing.T, b *bed, text string) kv.Token {
 	return tokens[0]
 }
 
+// TestSessionNames: requests name their session in the body or by a header, and the hints know it.
+func TestSessionNames(t *testing.T) {
+	b := start(t, setup{})
+	completion, conversation := `"prompt":"a","max_tokens":1`, `"messages":[{"role":"user","content":"a"}],"max_tokens":1`
+	for _, tc := range []struct{ path, body, header, name string }{
+		{"/v1/completions", completion + `,"prompt_cache_key":"one"`, "", "one"},
+		{"/v1/completions", completion + `,"session_id":"two"`, "", "two"},
+		{"/v1/completions", completion, "three", "three"},
+		{"/v1/completions", `"session_id":"no","prompt_cache_key":"four","prompt":"a","max_tokens":1`, "no", "four"},
+		{"/v1/completions", completion + `,"prompt_cache_key":"five","session_id":"no"`, "no", "five"},
+		{"/v1/chat/completions", conversation + `,"prompt_cache_key":"six"`, "", "six"},
+		{"/v1/chat/completions", conversation, "seven", "seven"},
+		{"/v1/chat/completions", conversation + `,"session_id":7`, "eight", "eight"},
+		{"/v1/messages", conversation, "nine", "nine"},
+		{"/api/chat", conversation[:len(conversation)-len(`,"max_tokens":1`)] + `,"options":{"num_predict":1}`, "ten", "ten"},
+	} {
+		b.session = tc.header
+		if a := b.do("POST", tc.path, `{"model":"nano",`+tc.body+"}"); a.StatusCode != 200 {
+			t.Fatalf("%s %s: %s %s", tc.path, tc.body, a.Status, a.body)
+		}
+		b.session = ""
+		if a := b.do("POST", "/v1/cache/release", `{"session":"`+tc.name+`"}`); a.StatusCode != 200 {
+			t.Errorf("%s %s with header %q: session %s: %s %s", tc.path, tc.body, tc.header, tc.name, a.Status, a.body)
+		}
+		b.refused("POST", "/v1/cache/release", `{"session":"no"}`, 404, "unknown_session")
+	}
+	long := strings.Repeat("x", 257)
+	b.refused("POST", "/v1/completions", "{"+completion+`,"prompt_cache_key":"`+long+`"}`, 400, "invalid_value")
+	b.session = long
+	if a := b.do("POST", "/v1/completions", "{"+completion+"}"); a.StatusCode != 200 {
+		t.Errorf("a long name in a header: %s %s", a.Status, a.body)
+	}
+}
+
 // TestSessionHints checks the endpoints that take news of a session.
 func TestSessionHints(t *testing.T) {
 	b := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{PinnedTokens: 256}}})

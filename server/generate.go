@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server/internal/answer"
 )
 
@@ -226,12 +227,18 @@ func (s *Server) head(id string) answer.Head {
 	return answer.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
 }
 
+// sessionHeader names the session of a request whose body does not.
+const sessionHeader = "X-Session-Id"
+
 // prepare sets the fields of req that its sender may not choose freely: tenant, namespace,
 // priority (above 0 for admins only), class (separate per tenant), timeout (at most MaxTimeout),
-// and the seed if p has none.
+// and, if p has none, the seed and the session.
 func (c *call) prepare(req *coppice.Request, p *conversation.Params) {
 	req.Namespace = conversation.Namespace(c.caller.tenant, p.CacheSalt)
 	req.Tenant = c.caller.tenant
+	if name := c.r.Header.Get(sessionHeader); req.Session == "" && len(name) <= scheduler.MaxSessionName {
+		req.Session = name
+	}
 	if !c.caller.admin { // a tenant may lower its priority, not raise it above others
 		req.Priority = min(req.Priority, 0)
 	}

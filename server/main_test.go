@@ -67,6 +67,7 @@ type bed struct {
 	address string
 	url     string
 	key     string // sent with each request, if not empty
+	session string // header X-Session-Id of requests
 	client  *http.Client
 	sim     *sim.Backend
 	served  chan error
@@ -188,6 +189,9 @@ func (b *bed) try(ctx context.Context, method, path, body string) (received, err
 	}
 	if b.key != "" {
 		req.Header.Set("Authorization", "Bearer "+b.key)
+	}
+	if b.session != "" {
+		req.Header.Set("X-Session-Id", b.session)
 	}
 	res, err := b.client.Do(req)
 	if err != nil {
