@@ -62,6 +62,16 @@ func TestDecode(t *testing.T) {
 	})
 }
 
+// TestLongCacheKey: a name of a session that the node would refuse is refused by the field's name.
+func TestLongCacheKey(t *testing.T) {
+	for n, ok := range map[int]bool{maxSession: true, maxSession + 1: false} {
+		_, err := Decode([]byte(`{"input":"x","prompt_cache_key":"`+strings.Repeat("k", n)+`"}`), Options{})
+		if e, _ := err.(*conversation.Error); (err == nil) != ok || e != nil && e.Param != "prompt_cache_key" {
+			t.Errorf("%d bytes: %v", n, err)
+		}
+	}
+}
+
 // described returns what a request asks for, without what is as by default.
 func described(a *Ask) string {
 	var b strings.Builder

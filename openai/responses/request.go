@@ -20,6 +20,7 @@ const (
 	maxOutput   = 1 << 30 // max_output_tokens
 	maxMetadata = 16      // pairs
 	maxIncludes = 32
+	maxSession  = 256 // bytes of prompt_cache_key, as the scheduler's names of sessions
 )
 
 // Options configure the decoding of requests.
@@ -109,7 +110,7 @@ var fields = map[string]setter{
 	"metadata":               (*reading).metadata,
 	"user":                   func(r *reading, v value) { r.ask.User, r.ask.shown.user = r.Text(v), r.kept(v) },
 	"safety_identifier":      func(r *reading, v value) { r.Text(v); r.ask.shown.safety = r.kept(v) },
-	"prompt_cache_key":       func(r *reading, v value) { r.ask.Session, r.ask.shown.cacheKey = r.Label(v, ""), r.kept(v) },
+	"prompt_cache_key":       (*reading).cacheKey,
 	"prompt_cache_retention": func(r *reading, v value) { r.Text(v); r.ask.shown.retention = r.kept(v) },
 	"prompt_cache_options":   func(*reading, value) {},
 	"service_tier":           func(r *reading, v value) { r.Text(v) },
@@ -211,6 +212,15 @@ func (r *reading) finish() {
 		bail.Out(err)
 	}
 	a.Ignored = r.Skipped
+}
+
+// cacheKey reads prompt_cache_key, which names the session.
+func (r *reading) cacheKey(v value) {
+	s := r.Text(v)
+	if len(s) > maxSession {
+		r.Fail(v, "invalid_value", "%s has %d bytes, want at most %d: give a hash of it", v, len(s), maxSession)
+	}
+	r.ask.Session, r.ask.shown.cacheKey = s, r.kept(v)
 }
 
 // include reads the list of parts that the answer should have in addition.
