@@ -220,7 +220,7 @@ type endpoint struct {
 	probe bool
 	// place marks requests that take one of a few places: pages of other sites may not send them.
 	place bool
-	// untyped endpoints take bodies without a Content-Type, see call.untyped.
+	// untyped endpoints take bodies without a Content-Type, see takesUntyped.
 	untyped bool
 	// fault appends an error in the form of the endpoint's API; nil: OpenAI's, or Anthropic's if the request is in
 	// that form.

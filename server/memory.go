@@ -123,18 +123,17 @@ var errNotJSON = conversation.NewError(http.StatusUnsupportedMediaType, "unsuppo
 
 var errCompressed = conversation.NewError(http.StatusUnsupportedMediaType, "unsupported_media_type", "compressed bodies are not supported: send the body without Content-Encoding")
 
-// untyped reports whether the body needs no Content-Type: with an API whose clients send none, or the type of a
+// takesUntyped reports whether a body with the header h needs no Content-Type: with an API whose clients send none, or the type of a
 // form, as curl does. A web page could send such a request without asking, so browsers are not let through.
-func (c *call) untyped() bool {
-	h := c.r.Header
+func (e *endpoint) takesUntyped(h http.Header) bool {
 	kind := h.Get("Content-Type")
-	return c.at.untyped && (kind == "" || kind == "application/x-www-form-urlencoded") && h.Get("Origin") == "" && h.Get("Sec-Fetch-Site") == ""
+	return e.untyped && (kind == "" || kind == "application/x-www-form-urlencoded") && h.Get("Origin") == "" && h.Get("Sec-Fetch-Site") == ""
 }
 
 // body reads the request's body, which must be uncompressed JSON within the limits of size and
 // time. The returned bytes are valid until the caller calls release. On an error, release is nil.
 func (c *call) body() (body []byte, release func(), err error) {
-	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); (err != nil || kind != "application/json") && !c.untyped() {
+	if kind, _, err := mime.ParseMediaType(c.r.Header.Get("Content-Type")); (err != nil || kind != "application/json") && !c.at.takesUntyped(c.r.Header) {
 		return nil, nil, errNotJSON
 	}
 	if coding := c.r.Header.Get("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
