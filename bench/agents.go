@@ -54,6 +54,32 @@ const (
 	agentGap         = 60.0 // seconds until a new session takes the place of one that has ended: mean, memoryless
 )
 
+// Agents returns traces of agents for [ComparePolicies], at a tenth, three tenths and twelve tenths of the working
+// set of the sessions that run. Policies learn from a trace of one seed and are scored on one of the next seed. The
+// pauses vary as agents' do, by an eighth as much (regular), or are memoryless (random); in the last trace the
+// sessions have no names.
+func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
+	for _, t := range []struct {
+		name string
+		cfg  AgentsConfig
+	}{
+		{"agents", AgentsConfig{}},
+		{"agents-regular", AgentsConfig{Regular: true}},
+		{"agents-random", AgentsConfig{Random: true}},
+		{"agents-unnamed", AgentsConfig{Unnamed: true}},
+	} {
+		named := NamedTrace{Name: t.name, Scale: AgentsScale, Live: []float64{0.1, 0.3, 1.2}}
+		for i, trace := range []**Trace{&named.Warm, &named.Trace} {
+			t.cfg.Requests, t.cfg.Seed = requests, seed+uint64(i)
+			if *trace, err = GenerateAgents(t.cfg); err != nil {
+				return nil, err
+			}
+		}
+		traces = append(traces, named)
+	}
+	return traces, nil
+}
+
 // TraceTurn says when a request of a trace comes, and of which session it is a turn.
 type TraceTurn struct {
 	At      time.Duration

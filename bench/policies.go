@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -76,11 +77,14 @@ func validateScales(traces []NamedTrace) error {
 	return nil
 }
 
-// Steps returns how often a [ComparePolicies] of this many traces calls progress: for
+// Steps returns how often a [ComparePolicies] of the traces calls progress: for
 // each trace once for its pages, and at each capacity for MIN and every policy.
-func (c PolicyConfig) Steps(traces int) int {
+func (c PolicyConfig) Steps(traces []NamedTrace) (n int) {
 	c = c.withDefaults()
-	return traces * (1 + len(c.Shares)*(1+len(c.Policies)))
+	for i := range traces {
+		n += 1 + len(traces[i].shares(&c))*(1+len(c.Policies))
+	}
+	return n
 }
 
 // PolicyTable holds the tokens that eviction policies save, with the upper bound of
@@ -350,7 +354,11 @@ func (table *PolicyTable) Rows() (_ [][]string, legend string) {
 				fmt.Sprintf("%d (%.2f %%)", c.ClairvoyantTokens, 100*c.ClairvoyantRate),
 			}
 			for _, r := range c.Policies {
-				row = append(row, fmt.Sprintf("%d (%.2f %%)", r.SavedTokens, 100*r.OfBest))
+				cell := fmt.Sprintf("%d (%.2f %%)", r.SavedTokens, 100*r.OfBest)
+				if t.LiveSetTokens > 0 {
+					cell += fmt.Sprintf(", %.2f", float64(r.Recomputed)/float64(max(1, c.Policies[0].Recomputed)))
+				}
+				row = append(row, cell)
 			}
 			rows, name = append(rows, row), ""
 		}
@@ -364,6 +372,10 @@ func (table *PolicyTable) legend() string {
 	fmt.Fprintf(&b, "Pages of %d tokens. room: share of the working set that the cache may hold, and the same in tokens,\n", table.PageTokens)
 	b.WriteString("at least the longest request. best: tokens that clairvoyant eviction saves, and their share of all\n")
 	b.WriteString("tokens (the hit rate). Policies: tokens saved, and their share of the best.\n")
+	if slices.ContainsFunc(table.Traces, func(t PolicyTrace) bool { return t.LiveSetTokens > 0 }) {
+		b.WriteString("Of traces of agents, room is a share of the working set of the sessions that run, and after the comma\n")
+		b.WriteString("are the tokens computed again because they had been evicted, over those of the first policy.\n")
+	}
 	for _, t := range table.Traces {
 		fmt.Fprintf(&b, "\n%v; with room for all %d are saved.", &t.TraceSizes, t.IdealTokens)
 	}

@@ -30,7 +30,7 @@ func TestComparePolicies(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := cfg.Steps(len(traces)); steps != want {
+	if want := cfg.Steps(traces); steps != want {
 		t.Errorf("%d steps, announced were %d", steps, want)
 	}
 	if table.PageTokens != 16 || len(table.Traces) != 3 || !slices.Equal(table.Policies, cachePolicies()) {

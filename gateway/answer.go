@@ -10,9 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/coppice-llm/coppice/anthropic"
-	"github.com/coppice-llm/coppice/openai"
-	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/router"
 )
 
@@ -47,9 +44,9 @@ type answer struct {
 func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
-		stream: strings.HasPrefix(res.Header.Get("Content-Type"), "text/event-stream") && res.Header.Get("Content-Encoding") == "",
+		stream: strings.HasPrefix(res.Header.Get("Content-Type"), p.wire.stream) && res.Header.Get("Content-Encoding") == "",
 	}
-	a.usage.messages = p.messages
+	a.usage.field = p.wire.cached
 	if res.ContentLength == 0 {
 		a.finish(a.p.g.dispatch.Release)
 		return nil
@@ -117,7 +114,7 @@ func (a *answer) pass(b []byte, err error) []byte {
 	if a.stream {
 		b = a.hold(b, err == io.EOF)
 		if len(b) > 0 {
-			a.done = a.whole && a.atEnd(bytes.TrimRight(b, "\r\n"))
+			a.done = a.whole && a.p.wire.last(b)
 		}
 		if a.done && err != nil {
 			err = io.EOF // the client has the complete answer: a later error is irrelevant
@@ -148,7 +145,7 @@ func (a *answer) hold(b []byte, last bool) []byte {
 		a.open = append(a.open, b...)
 		b = a.open
 	}
-	end := eventsEnd(b)
+	end := a.p.wire.eventsEnd(b)
 	if end > 0 {
 		a.whole = true
 	}
@@ -163,55 +160,16 @@ func (a *answer) hold(b []byte, last bool) []byte {
 	return b[:end]
 }
 
-// eventsEnd returns the index in b after the last complete event, 0 if there is none.
-func eventsEnd(b []byte) (end int) {
-	if bytes.HasSuffix(b, eventEnd) {
-		return len(b)
-	}
-	for _, mark := range [...][]byte{eventEnd, eventEndCR} {
-		if i := bytes.LastIndex(b, mark); i >= 0 {
-			end = max(end, i+len(mark))
-		}
-	}
-	return end
-}
-
 // The router is told of progress after reportTokens tokens or reportEvery, whichever comes first.
 const (
 	reportTokens = 8
 	reportEvery  = time.Second
 )
 
-var eventMark, eventEnd, eventEndCR, eventDone = []byte("data: "), []byte("\n\n"), []byte("\r\n\r\n"), []byte("data: [DONE]")
-
-// messageStop is the last event of a stream of Anthropic's API.
-var messageStop = []byte(`data: {"type":"message_stop"}`)
-
-// responseEnds begin the last event of a stream of /v1/responses, which has the whole response.
-var responseEnds = [...][]byte{[]byte("event: response.completed"), []byte("event: response.incomplete"), []byte("event: response.failed")}
-
-// atEnd reports whether b, the bytes of whole events without the last line end, ends with the event that ends a stream.
-func (a *answer) atEnd(b []byte) bool {
-	switch {
-	case a.p.messages:
-		return bytes.HasSuffix(b, messageStop)
-	case a.p.responses:
-		last := b[max(bytes.LastIndex(b, eventEnd), bytes.LastIndex(b, eventEndCR), 0):]
-		last = bytes.TrimLeft(last, "\r\n")
-		for _, mark := range responseEnds {
-			if bytes.HasPrefix(last, mark) {
-				return true
-			}
-		}
-		return false
-	}
-	return bytes.HasSuffix(b, eventDone)
-}
-
 // count counts the events in b, which arrived at now, and reports progress to the router if that
 // is due.
 func (a *answer) count(b []byte, now time.Time) {
-	a.tokens += bytes.Count(b, eventMark)
+	a.tokens += bytes.Count(b, a.p.wire.mark)
 	if a.reportedAt.IsZero() {
 		a.firstAt = now
 		a.p.g.metrics.FirstToken.Observe(now.Sub(a.p.start).Seconds())
@@ -239,19 +197,9 @@ func (a *answer) end(err error) {
 	e := broken(a.p.member.Name())
 	errors.As(drained, &e)
 	if !a.whole {
-		a.last = append(a.last, eventEnd...) // close an event that was too long to be held back
+		a.last = append(a.last, a.p.wire.ends[0]...) // close an event that was too long to be held back
 	}
-	a.ended = io.EOF
-	if a.p.messages {
-		a.last = anthropic.AppendErrorEvent(a.last, e)
-		return
-	}
-	if a.p.responses {
-		a.last = responses.AppendErrorEvent(a.last, e, a.tokens)
-		return
-	}
-	a.last = append(a.last, eventMark...)
-	a.last = append(openai.AppendError(a.last, e), eventEnd...)
+	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.tokens)
 }
 
 // broken records that the worker broke off its answer with err, unless the client left first.
@@ -280,7 +228,7 @@ func (a *answer) Close() error {
 	}
 	err := a.from.Close()
 	a.from = nil
-	if a.p.messages && a.stream && !a.done {
+	if a.p.wire.earlyCached && a.stream && !a.done {
 		a.usage.reported = false // the first event has a count too, before what is cached is known
 	}
 	a.finish(a.p.g.dispatch.Abandon)
@@ -305,21 +253,18 @@ func (p *pool) Get() []byte { return *p.buffers.Get().(*[]byte) }
 func (p *pool) Put(b []byte) { p.buffers.Put(&b) }
 
 // usage finds the number of cached prompt tokens in the bytes of an answer that pass by, without
-// parsing JSON. It searches for "cached_tokens": with its quotes. Inside a JSON string these
+// parsing JSON. It searches for the name of the field with its quotes. Inside a JSON string these
 // quotes would be escaped, so what it finds is always the field, even if it is split between two
 // events' bytes or two reads.
 type usage struct {
-	messages bool             // the field is the one of Anthropic's API
+	field    []byte           // stands before the number
 	carry    [usageCarry]byte // the last bytes that passed
 	n        int              // length of carry
 	cached   int              // the value found last
 	reported bool             // a value was found
 }
 
-// usageField stands before the number. A number of more than usageDigits digits is ignored.
-// usageCarry is more than the length of both together.
-var usageField, messagesField = []byte(`"cached_tokens":`), []byte(`"cache_read_input_tokens":`)
-
+// A number of more than usageDigits digits is ignored. usageCarry is more than the length of the field and the number together.
 const usageDigits, usageCarry = 10, 40
 
 // pass scans the next bytes b of the answer, together with the last bytes before them.
@@ -344,15 +289,11 @@ func (u *usage) pass(b []byte) {
 // ignored, because it may continue; pass scans it again with the next bytes. No answer ends in a
 // number, because it is an object.
 func (u *usage) scan(b []byte) {
-	field := usageField
-	if u.messages {
-		field = messagesField
-	}
-	at := bytes.LastIndex(b, field)
+	at := bytes.LastIndex(b, u.field)
 	if at < 0 {
 		return
 	}
-	b = b[at+len(field):]
+	b = b[at+len(u.field):]
 	value, digits := 0, 0
 	for _, c := range b {
 		switch {

@@ -5,6 +5,7 @@ import (
 	"io"
 	"maps"
 	"net/http"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ func TestLeavesWhenChosen(t *testing.T) {
 	a, b := newWorker(t, "a", false, one), newWorker(t, "b", false, one)
 	s := newStand(t, Config{}, a, b)
 	s.ready(2)
-	p := s.newRequest(nil, &http.Request{}, true)
+	p := s.newRequest(nil, &http.Request{URL: &url.URL{}}, true)
 	req := &p.buffer.ask.Request
 	req.PromptTokens = 1
 	var busy []router.Decision

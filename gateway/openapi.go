@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/coppice-llm/coppice/anthropic"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
 )
@@ -22,7 +23,8 @@ var fleetPaths []byte
 // workersPaths are the paths of a worker's description that the router has too.
 var workersPaths = []string{
 	"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/input_items",
-	"/v1/responses/{id}/cancel", "/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
+	"/v1/responses/{id}/cancel", "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/embeddings", "/api/tags", "/api/ps", "/api/version", "/api/pull",
+	"/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
 	"/openapi.json",
 }
 
@@ -39,7 +41,7 @@ var openAPIDocument = sync.OnceValue(func() []byte {
 			Schemas         map[string]json.RawMessage `json:"schemas"`
 		} `json:"components"`
 	}
-	for text, doc := range map[*[]byte]any{&openai.Document: &worker, &anthropic.Document: &worker, &responses.Document: &worker, &fleetPaths: &own} { // a second text adds to the first
+	for text, doc := range map[*[]byte]any{&openai.Document: &worker, &anthropic.Document: &worker, &responses.Document: &worker, &ollama.Document: &worker, &fleetPaths: &own} { // a second text adds to the first
 		if err := json.Unmarshal(*text, doc); err != nil {
 			panic(fmt.Sprintf("gateway: openapi.json: %v", err)) // the file is embedded
 		}

@@ -13,7 +13,6 @@ import (
 
 	"github.com/zeebo/xxh3"
 
-	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/dispatch"
@@ -21,6 +20,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/router"
@@ -46,8 +46,7 @@ type proxiedRequest struct {
 	client web.Client
 	start  time.Time
 	admin  bool
-	// messages says that the request is one to Anthropic's API, and so is its answer; responses says the same of /v1/responses.
-	messages, responses bool
+	wire   *wire // the API of the request and its answer
 
 	buffer *requestBuffer // nil once a worker has begun to answer
 	// ctx is the request's context, without the reverse proxy's trace of interim responses.
@@ -82,7 +81,7 @@ type requestKey struct{}
 func (g *Gateway) newRequest(w http.ResponseWriter, r *http.Request, admin bool) *proxiedRequest {
 	return &proxiedRequest{
 		g: g, w: w, client: web.NewClient(w, r, g.cfg.WriteTimeout), start: time.Now(), pools: g.dispatch.Pools(),
-		buffer: g.requests.Get().(*requestBuffer), admin: admin, messages: anthropic.Speaks(r), responses: r.URL.Path == responses.Path,
+		buffer: g.requests.Get().(*requestBuffer), admin: admin, wire: wireOf(r),
 	}
 }
 
@@ -151,7 +150,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 		return badBody(err)
 	}
 	p.took.read = time.Since(began)
-	known := fleet.Serving(&in.Model)
+	known := p.serving(fleet, &in.Model)
 	if in.Model != "" && !known && len(fleet.Models) > 0 {
 		return noModel(in.Model, fleet.Models)
 	}
@@ -278,10 +277,19 @@ func (p *proxiedRequest) readModel() error {
 		return nil // the worker will report the fault
 	}
 	p.model = b.peeked.Model
-	if p.g.members.Summary().Serving(&p.model) {
+	if p.serving(p.g.members.Summary(), &p.model) {
 		req.Model = dispatch.ModelID(p.model)
 	}
 	return nil
+}
+
+// serving is Summary.Serving for a model that a request names. In Ollama's API the name may have a tag that the workers'
+// name lacks.
+func (p *proxiedRequest) serving(fleet *members.Summary, model *string) bool {
+	if _, ok := fleet.Served[*model]; !ok && p.wire == &ollamaWire {
+		*model = ollama.Untagged(*model)
+	}
+	return fleet.Serving(model)
 }
 
 // requestBuffer holds the parts of a request needed until a worker begins to answer: its body,

@@ -19,7 +19,6 @@ import (
 	"github.com/coppice-llm/coppice/gateway/fleetview"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
 	"github.com/coppice-llm/coppice/internal/web"
-	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
 )
 
@@ -51,6 +50,7 @@ func (g *Gateway) mount() {
 	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
+	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
 	g.on("/v1/models/{id...}", map[string]http.HandlerFunc{"GET": g.withKey(g.model)})
@@ -189,11 +189,7 @@ func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, err error) int 
 		g.log.Error("request failed", zap.String("path", r.URL.Path), zap.Error(err))
 	}
 	g.metrics.Refused.WithLabelValues(e.Code).Inc()
-	if anthropic.Speaks(r) {
-		writeJSON(w, e.Status, anthropic.AppendError(nil, e))
-	} else {
-		writeJSON(w, e.Status, openai.AppendError(nil, e))
-	}
+	writeJSON(w, e.Status, wireOf(r).fault(nil, e))
 	return e.Status
 }
 

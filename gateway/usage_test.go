@@ -26,7 +26,7 @@ func TestUsage(t *testing.T) {
 		`{"x":"` + strings.Repeat("y", 100) + `",` + said + "48}}," + strings.Repeat(" ", 100) + "1}}": 48,
 	} {
 		for size := 1; size <= len(text); size++ {
-			var u usage
+			u := usage{field: openaiWire.cached}
 			for rest := text; rest != ""; {
 				n := min(size, len(rest))
 				u.pass([]byte(rest[:n]))

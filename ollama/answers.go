@@ -1,6 +1,7 @@
 package ollama
 
 import (
+	"bytes"
 	"encoding/json"
 	"time"
 
@@ -256,4 +257,14 @@ func (w *Wire) AppendLoaded(dst []byte, model string, unload bool) []byte {
 // AppendError writes an error: {"error": "…"}.
 func AppendError(dst []byte, e *conversation.Error) []byte {
 	return append(jsontext.AppendString(append(dst, `{"error":`...), e.Message), '}')
+}
+
+// Root is the path that all endpoints are under.
+const Root = "/api/"
+
+// EndsStream reports whether lines, which are whole lines of a stream, have its last one. A text can't be taken
+// for it, as quotes within a string are escaped.
+func EndsStream(lines []byte) bool {
+	lines = bytes.TrimRight(lines, "\r\n")
+	return bytes.Contains(lines[bytes.LastIndexByte(lines, '\n')+1:], []byte(`"done":true`))
 }

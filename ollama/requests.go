@@ -120,7 +120,7 @@ func Tagged(name string) string {
 // Untagged returns the name without the tag that [Tagged] adds.
 func Untagged(name string) string { return strings.TrimSuffix(name, latest) }
 
-// Peeked holds what a proxy needs to route a request.
+// Peeked holds what a proxy needs to route a request. Messages is nil if there is nothing to answer.
 type Peeked struct {
 	Generate
 	// Doubt says why the prompt may be a different one; nil if it is certain.
@@ -143,7 +143,9 @@ func peek(body []byte, fields map[string]setter) (_ *Peeked, err error) {
 	r.within("", v, fields, shared)
 	p := &Peeked{Generate: Generate{Turn: r.turn}, Doubt: r.Doubt}
 	if r.messages == nil {
-		p.Generate = *r.generate()
+		if p.Generate = *r.generate(); p.Empty() {
+			p.Messages = nil
+		}
 	}
 	return p, nil
 }

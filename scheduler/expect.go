@@ -130,6 +130,16 @@ func (s *Scheduler) prefetch(now time.Duration, x *session) *sequence {
 	return q
 }
 
+// Prefetching returns the number of expected turns whose prefix is being fetched now.
+func (s *Scheduler) Prefetching() (n int) {
+	for _, x := range s.sessions.expected {
+		if x.expect.q != nil && x.expect.q.place == fetching {
+			n++
+		}
+	}
+	return n
+}
+
 // early reports whether q stands for an expected turn, and is no request.
 func (q *sequence) early() bool { return len(q.group.samples) == 0 && q.place == fetching }
 

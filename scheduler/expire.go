@@ -87,6 +87,7 @@ func (s *Scheduler) Expire(now time.Duration, out []Output) []Output {
 		s.fetches.tick(now)
 	}
 	s.tickSessions(now)
+	s.tiers.stepParks(now)
 	for len(s.expiries.Items) > 0 && s.expiries.Items[0].at <= now {
 		q := s.expiries.Items[0].q
 		s.expiries.drop(q)

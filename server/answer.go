@@ -186,6 +186,7 @@ func (g *gauge) bill(p *piece) {
 	if e := p.Ending; e != nil {
 		c.bill.reason = e.Reason
 		b.Add(e)
+		c.keepPrefix(e)
 		if e.CachedTokens+e.ComputedTokens > 0 && (!b.begun || e.Queued < b.queued) {
 			b.begun, b.queued = true, e.Queued
 		}

@@ -227,7 +227,7 @@ func TestBattery(t *testing.T) {
 	w.client.CloseIdleConnections()
 	b.quiet()
 	b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 })
-	if n, m := b.srv.bodies.Load(), b.srv.memory.Used(); n != 0 || m != 0 {
+	if n, m := b.srv.bodies.Load(), b.unused(); n != 0 || m != 0 {
 		t.Errorf("%d bytes of bodies and %d of memory are held", n, m)
 	}
 	compareBattery(t, got.String())

@@ -44,6 +44,7 @@ type call struct {
 	fault   error // the error that was answered
 	span    trace.Span
 
+	followed  followed
 	generates bool // asks the node for tokens
 	bill      bill
 	after     func() // waits for the node's work after the answer

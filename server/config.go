@@ -140,6 +140,10 @@ type Config struct {
 	// call it. Default: no such metrics.
 	Events func() events.PublisherMetrics
 
+	// NoPrefixWatch turns off the comparison of each turn of a conversation with the one before. It tells clients that
+	// change what their conversation begins with, and takes up to 32 MiB, or a sixteenth of the node's Memory.
+	NoPrefixWatch bool
+
 	// Page serves the live page at / and its data at /v1/view. Admins see everything; others see
 	// neither text of prompts nor names of tenants.
 	Page bool

@@ -20,16 +20,27 @@ const vectorBytes = 4
 
 // embeddings answers POST /v1/embeddings.
 func (c *call) embeddings() error {
-	info := c.s.cfg.Node.Info()
-	if info.HiddenSize == 0 {
-		return conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the backend %s gives no hidden states", info.Name)
-	}
 	ask, err := read(c, func(b []byte) (*openai.Embeddings, error) { return openai.DecodeEmbeddings(b, c.s.policies.reading) })
 	if err != nil {
 		return err
 	}
-	if err := c.acceptEmbeddings(ask, info.HiddenSize); err != nil {
+	vectors, usage, err := c.embedAll(ask)
+	if err != nil {
 		return err
+	}
+	return c.long(func(w *bufio.Writer) error {
+		return openai.WriteEmbeddings(w, c.s.cfg.Model, vectors, ask.Base64, usage)
+	})
+}
+
+// embedAll returns the embeddings of all inputs of ask, and their tokens.
+func (c *call) embedAll(ask *openai.Embeddings) (vectors [][]float32, usage conversation.Usage, err error) {
+	info := c.s.cfg.Node.Info()
+	if info.HiddenSize == 0 {
+		return nil, usage, conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are not supported: the backend %s gives no hidden states", info.Name)
+	}
+	if err := c.acceptEmbeddings(ask, info.HiddenSize); err != nil {
+		return nil, usage, err
 	}
 	reqs := make([]coppice.Request, len(ask.Inputs))
 	for i, in := range ask.Inputs {
@@ -39,20 +50,18 @@ func (c *call) embeddings() error {
 		}
 		c.prepare(&reqs[i], &ask.Params)
 	}
-	vectors, usage := make([][]float32, len(reqs)), conversation.Usage{}
+	vectors = make([][]float32, len(reqs))
 	most := min(inputsAtOnce, c.s.cfg.MaxChoices)
 	for lo := 0; lo < len(reqs); lo += most {
 		hi := min(lo+most, len(reqs))
 		if err := c.shorten(reqs[lo:hi]); err != nil {
-			return err
+			return nil, usage, err
 		}
 		if err := c.embed(reqs[lo:hi], vectors[lo:hi], &usage); err != nil {
-			return blame(&ask.Params, err)
+			return nil, usage, blame(&ask.Params, err)
 		}
 	}
-	return c.long(func(w *bufio.Writer) error {
-		return openai.WriteEmbeddings(w, c.s.cfg.Model, vectors, ask.Base64, usage)
-	})
+	return vectors, usage, nil
 }
 
 // acceptEmbeddings returns an error if this server can't serve ask, with vectors of size values.

@@ -89,6 +89,7 @@ func (c *call) turnRequest(ask *conversation.Turn) (coppice.Request, error) {
 	if c.s.policies.calling.Thinks && parse.OpensThinking(text) {
 		ask.Format.Open()
 	}
+	c.watch(ask)
 	req := request(&ask.Params)
 	req.Prompt, req.Rendered, req.Plain, req.Prediction = text, true, plain, ask.Prediction
 	if calling := &c.s.policies.calling; ask.Calls != conversation.NoCalls || parse.Frames(calling.Form) {
@@ -124,6 +125,9 @@ func (c *call) accept(p *conversation.Params, prompts int) error {
 func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Request, texts []string, tokens bool) error {
 	for i := range reqs {
 		c.prepare(&reqs[i], p)
+	}
+	if err := c.checkPrefix(reqs); err != nil {
+		return err
 	}
 	if tokens {
 		if err := c.encode(reqs); err != nil {

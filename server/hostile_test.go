@@ -101,7 +101,7 @@ func hostile(b *bed, all []attack) {
 	}
 	b.quiet()
 	b.until(func(*coppice.Stats) bool { return b.srv.metrics.conns.Load() == 0 })
-	if n, m := b.srv.bodies.Load(), b.srv.memory.Used(); n != 0 || m != 0 {
+	if n, m := b.srv.bodies.Load(), b.unused(); n != 0 || m != 0 {
 		b.Errorf("%d bytes of bodies and %d of memory are held", n, m)
 	}
 }

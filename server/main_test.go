@@ -324,6 +324,9 @@ func (b *bed) until(so func(*coppice.Stats) bool) {
 	}
 }
 
+// unused returns the bytes that open requests hold of the node's memory: all but those of the watch for broken prefixes.
+func (b *bed) unused() int64 { return b.srv.memory.Used() - int64(b.srv.breaks.Bytes()) }
+
 // quiet waits until no request is open, and checks that no page has leaked.
 func (b *bed) quiet() {
 	b.Helper()

@@ -49,7 +49,7 @@ func TestMemoryWaits(t *testing.T) {
 	if a := <-answered; a.StatusCode != 200 {
 		t.Errorf("%s %s", a.Status, a.body)
 	}
-	b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+	b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 }
 
 // TestMemoryFull: a body that finds no room in time gets status 503 with Retry-After, of known length or
@@ -67,7 +67,7 @@ func TestMemoryFull(t *testing.T) {
 		t.Errorf("%.300q", got)
 	}
 	first.Close()
-	b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+	b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 	b.ask("/v1/completions", body)
 }
 
@@ -84,7 +84,7 @@ func TestOutputsAreCharged(t *testing.T) {
 		t.Errorf("a stream of %d bytes ended without an error", len(a.body))
 	}
 	b.quiet()
-	b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+	b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 }
 
 // TestLongTextIsRefusedEarly: a text that has more bytes than any prompt can have is refused as soon as that
@@ -111,7 +111,7 @@ func TestLongTextIsRefusedEarly(t *testing.T) {
 	} {
 		b.refused("POST", "/v1/completions", body, 400, "context_length_exceeded")
 	}
-	b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+	b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 }
 
 // TestRefusedWhileSending: a client that reads no answer before it has sent its body gets the answer to a
@@ -126,7 +126,7 @@ func TestRefusedWhileSending(t *testing.T) {
 	} {
 		if tc.status == "400" {
 			held.Close()
-			b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+			b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 		}
 		conn, err := net.Dial("tcp", b.address)
 		b.ok(err)
@@ -156,7 +156,7 @@ func TestLongWord(t *testing.T) {
 		if a := b.do("POST", "/v1/completions", `{"prompt":"`+word+`","max_tokens":1}`); a.StatusCode != status {
 			t.Errorf("with %d bytes: %s %.300s, want %d", memory, a.Status, a.body, status)
 		}
-		b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+		b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 	}
 }
 
@@ -167,6 +167,6 @@ func TestFormatsAreCharged(t *testing.T) {
 		if a := b.do("POST", "/v1/completions", `{"prompt":"x","max_tokens":2,"guided_regex":"[a-z]+"}`); a.StatusCode != status {
 			t.Errorf("with %d bytes: %s %.300s, want %d", memory, a.Status, a.body, status)
 		}
-		b.until(func(*coppice.Stats) bool { return b.srv.memory.Used() == 0 })
+		b.until(func(*coppice.Stats) bool { return b.unused() == 0 })
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/coppice-llm/coppice/internal/figures"
+	"github.com/coppice-llm/coppice/server/internal/prefixbreak"
 	"github.com/coppice-llm/coppice/server/view"
 )
 
@@ -43,6 +44,9 @@ type instruments struct {
 	Gone     prometheus.Counter     `metric:"client_disconnects_total" help:"Requests for tokens whose client left before the end."`
 	Slow     prometheus.Counter     `metric:"slow_clients_total" help:"Requests for tokens that ended because the client took nothing of the answer for too long."`
 
+	PrefixBreaks *prometheus.CounterVec `metric:"prefix_breaks_total" by:"cause" help:"Turns of a conversation that changed what the turn before began with, by cause: nonce, timestamp, tool-order, tools, truncated or other."`
+	PrefixTokens *prometheus.CounterVec `metric:"prefix_break_tokens_total" by:"cause" help:"Tokens of the turns before that could not be used because of that, by cause."`
+
 	TenantRequests *prometheus.CounterVec `metric:"tenant_requests_total" by:"tenant" help:"Requests for tokens, by tenant."`
 	TenantPrompt   *prometheus.CounterVec `metric:"tenant_prompt_tokens_total" by:"tenant" help:"Prompt tokens, by tenant."`
 	TenantCached   *prometheus.CounterVec `metric:"tenant_cached_tokens_total" by:"tenant" help:"Prompt tokens found in the prefix cache, by tenant."`
@@ -68,6 +72,10 @@ func newMetrics(s *Server) error {
 	}
 	if err := figures.Register(m.registry, names, &m.instruments, map[string][]float64{"seconds": latency, "tokens": sizes}); err != nil {
 		return err
+	}
+	for _, cause := range prefixbreak.Causes() { // all begin at 0
+		m.PrefixBreaks.WithLabelValues(cause.String())
+		m.PrefixTokens.WithLabelValues(cause.String())
 	}
 	info := s.cfg.Node.Info()
 	build := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: "coppice_build_info", Help: "Always 1. The labels are the version, Go's version, the backend and its arithmetic.",

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"bufio"
 	"net/http"
 	"slices"
 	"time"
@@ -22,9 +23,6 @@ type About struct {
 	Bytes        int64
 }
 
-// errEmbed names the endpoint that has embeddings.
-var errEmbed = conversation.NewError(http.StatusBadRequest, "unsupported", "embeddings are at /v1/embeddings")
-
 // refusal returns an endpoint that refuses every request with err.
 func refusal(err error) func(*call) error {
 	return func(*call) error { return err }
@@ -37,7 +35,7 @@ func (s *Server) mountOllama(on func(path string, methods map[string]endpoint)) 
 	}
 	for path, serve := range map[string]func(*call) error{
 		"/api/chat": (*call).ollamaChat, "/api/generate": (*call).ollamaGenerate, "/api/show": (*call).ollamaShow, "/api/pull": (*call).ollamaPull,
-		"/api/embed": refusal(errEmbed), "/api/embeddings": refusal(errEmbed),
+		"/api/embed": (*call).ollamaEmbed, "/api/embeddings": (*call).ollamaEmbedding,
 		"/api/push": refusal(ollama.ErrManages), "/api/create": refusal(ollama.ErrManages), "/api/copy": refusal(ollama.ErrManages),
 	} {
 		on(path, map[string]endpoint{http.MethodPost: of(serve)})
@@ -66,6 +64,9 @@ func (s *Server) facts() ollama.Facts {
 	}
 	if s.cfg.Template != nil {
 		f.Capabilities = append(f.Capabilities, "tools")
+	}
+	if info.HiddenSize > 0 {
+		f.Capabilities = append(f.Capabilities, "embedding")
 	}
 	if s.policies.calling.Thinks {
 		f.Capabilities = append(f.Capabilities, "thinking")
@@ -206,4 +207,33 @@ func (c *call) ollamaPull() error {
 	c.begin(http.StatusOK, kind)
 	c.write([]byte(ollama.Pulled + "\n"))
 	return nil
+}
+
+// ollamaEmbed answers POST /api/embed.
+func (c *call) ollamaEmbed() error {
+	return c.ollamaEmbeds(ollama.DecodeEmbed, (*ollama.Wire).WriteEmbeddings)
+}
+
+// ollamaEmbedding answers POST /api/embeddings, the older form for one text.
+func (c *call) ollamaEmbedding() error {
+	return c.ollamaEmbeds(ollama.DecodeEmbedding, (*ollama.Wire).WriteEmbedding)
+}
+
+// ollamaEmbeds answers a request for embeddings, which decode reads, with what write writes.
+func (c *call) ollamaEmbeds(decode func([]byte, ollama.Options) (*ollama.Embed, error), write func(*ollama.Wire, *bufio.Writer, string, [][]float32, conversation.Usage) error) error {
+	ask, err := read(c, func(b []byte) (*ollama.Embed, error) { return decode(b, c.s.ollamaOptions()) })
+	if err != nil {
+		return err
+	}
+	c.s.untag(&ask.Model)
+	all := openai.Embeddings{Params: ask.Params, Dimensions: ask.Dimensions, Raw: ask.Raw}
+	for _, text := range ask.Inputs {
+		all.Inputs = append(all.Inputs, openai.Prompt{Text: text})
+	}
+	vectors, usage, err := c.embedAll(&all)
+	if err != nil {
+		return err
+	}
+	wire := ollama.NewWire(ollama.RawAnswer, c.start, time.Now)
+	return c.long(func(w *bufio.Writer) error { return write(wire, w, c.s.cfg.Model, vectors, usage) })
 }

@@ -300,3 +300,33 @@ func TestOllamaUntyped(t *testing.T) {
 		}
 	}
 }
+
+// TestOllamaEmbed: texts have the vectors that they have over /v1/embeddings.
+func TestOllamaEmbed(t *testing.T) {
+	b := start(t, setup{})
+	var want struct {
+		Data []struct{ Embedding []float32 }
+	}
+	b.ok(json.Unmarshal(b.do("POST", "/v1/embeddings", `{"input":["What is light?","Sound"]}`).body, &want))
+	var got struct {
+		Model      string
+		Embeddings [][]float32
+		Embedding  []float32
+		Tokens     int `json:"prompt_eval_count"`
+	}
+	b.ok(json.Unmarshal(b.do("POST", "/api/embed", `{"model":"nano:latest","input":["What is light?","Sound"],"truncate":true,"keep_alive":"5m","options":{"num_ctx":512}}`).body, &got))
+	if len(want.Data) != 2 || len(got.Embeddings) != 2 || got.Model != "nano" || got.Tokens == 0 || !slices.Equal(got.Embeddings[0], want.Data[0].Embedding) || !slices.Equal(got.Embeddings[1], want.Data[1].Embedding) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if b.ok(json.Unmarshal(b.do("POST", "/api/embeddings", `{"model":"nano","prompt":"Sound"}`).body, &got)); len(got.Embedding) != len(got.Embeddings[1]) || slices.Equal(got.Embedding, got.Embeddings[1]) {
+		t.Errorf("the older form: %v, normalised %v", got.Embedding, got.Embeddings[1])
+	}
+	if a := b.do("POST", "/api/embed", `{"model":"nano","input":[]}`); a.StatusCode != 200 || !strings.Contains(string(a.body), `"embeddings":[]`) {
+		t.Errorf("no inputs: %s %s", a.Status, a.body)
+	}
+	for _, body := range []string{`{"model":"nano","input":7}`, `{"model":"nano","input":["x",""]}`, `{"model":"nano","input":"x","dimensions":99999}`, `{"model":"nano","inputs":"x"}`} {
+		if a := b.do("POST", "/api/embed", body); a.StatusCode != 400 || !strings.HasPrefix(string(a.body), `{"error":"`) {
+			t.Errorf("%s: %s %s", body, a.Status, a.body)
+		}
+	}
+}

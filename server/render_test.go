@@ -43,7 +43,7 @@ func TestRendersTakeTurns(t *testing.T) {
 	b.ask("/v1/completions", `{"prompt":"x","max_tokens":1}`)
 	leave()
 	clients.Wait()
-	b.until(func(*coppice.Stats) bool { return len(b.srv.renders) == 0 && b.srv.memory.Used() == 0 })
+	b.until(func(*coppice.Stats) bool { return len(b.srv.renders) == 0 && b.unused() == 0 })
 }
 
 // TestHostileTemplate: a template that makes its text longer and longer ends with an error of its own limit,
@@ -54,7 +54,7 @@ func TestHostileTemplate(t *testing.T) {
 	b.refused("POST", "/v1/chat/completions", askChat, 400, "template_limit")
 	small := start(t, setup{Node: coppice.Config{Memory: coppice.NewMemory(1 << 20)}, Server: Config{Template: grows}})
 	small.refused("POST", "/v1/chat/completions", askChat, 413, "request_too_large")
-	small.until(func(*coppice.Stats) bool { return small.srv.memory.Used() == 0 })
+	small.until(func(*coppice.Stats) bool { return small.unused() == 0 })
 }
 
 // TestLongConversation: a conversation whose prompt is too long is refused while it is rendered.

@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
+	"github.com/coppice-llm/coppice/server/internal/prefixbreak"
 	"github.com/coppice-llm/coppice/server/internal/stored"
 	"github.com/coppice-llm/coppice/server/view"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -46,6 +47,7 @@ type Server struct {
 	memory    *coppice.Memory // the node's
 	responses *stored.Store
 	keeping   keeping
+	breaks    *prefixbreak.Watch
 	renders   chan struct{} // holds an element for each conversation that is rendered
 	buffers   sync.Pool     // of *[]byte
 
@@ -136,7 +138,7 @@ func New(cfg Config) (*Server, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, open: web.NewOpenRequests(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory(), renders: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	s := &Server{cfg: cfg, log: cfg.Log, open: web.NewOpenRequests(0), bodies: web.Bodies{Most: cfg.MaxBodiesBytes}, memory: cfg.Node.Memory(), breaks: newWatch(cfg.Node.Memory()), renders: make(chan struct{}, runtime.GOMAXPROCS(0))}
 	if cfg.Card != nil {
 		published := *cfg.Card
 		if cfg.Bundle != nil {
@@ -221,7 +223,7 @@ func (c *call) finished(total time.Duration) {
 		return
 	}
 	c.s.feed.Finish(view.Finished{
-		Tenant: c.caller.tenant, Reason: c.bill.reason.String(),
+		Tenant: c.caller.tenant, Reason: c.bill.reason.String(), PrefixBreak: c.followed.said(),
 		PromptTokens: c.bill.promptTokens, CachedTokens: c.bill.cachedTokens, OutputTokens: c.bill.outputTokens,
 		TTFTMillis: millis(c.bill.firstToken), TotalMillis: millis(total),
 	})

@@ -53,7 +53,7 @@ func TestSpeculateHostile(t *testing.T) {
 		t.Errorf("half a character: %s %s", a.Status, a.body)
 	}
 	b.quiet()
-	if used := b.node.Memory().Used(); used != 0 {
+	if used := b.unused(); used != 0 {
 		t.Errorf("%d bytes of memory are still charged", used)
 	}
 }
@@ -129,7 +129,7 @@ func TestSpeculateLeaves(t *testing.T) {
 	b.srv.Shutdown(ctx)
 	last.Wait()
 	b.quiet()
-	if used := b.node.Memory().Used(); used != 0 {
+	if used := b.unused(); used != 0 {
 		t.Errorf("%d bytes of memory are still charged", used)
 	}
 }

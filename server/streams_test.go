@@ -83,7 +83,7 @@ func TestAborted(t *testing.T) {
 	clients.Wait()
 	b.quiet()
 	b.until(func(*coppice.Stats) bool {
-		return b.srv.metrics.conns.Load() == 0 && b.srv.bodies.Load() == 0 && b.srv.memory.Used() == 0
+		return b.srv.metrics.conns.Load() == 0 && b.srv.bodies.Load() == 0 && b.unused() == 0
 	})
 	// Both ends of every connection are closed: net/http closes a descriptor after reporting the
 	// state.

@@ -106,5 +106,5 @@ func TestRepeatedCalls(t *testing.T) {
 	if strings.Count(events, `"name":"clock"`) != 1 || !strings.Contains(events, `"finish_reason":"tool_calls"`) || !strings.HasSuffix(events, "data: [DONE]\n\n") {
 		t.Errorf("%s", events)
 	}
-	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 0 && b.srv.memory.Used() == 0 })
+	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running == 0 && b.unused() == 0 })
 }

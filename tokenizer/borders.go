@@ -57,8 +57,11 @@ func (b *borders) at(text string, i int) bool {
 	} else if !utf8.RuneStart(r) {
 		return false
 	}
-	l, _ := utf8.DecodeLastRuneInString(text[:i])
 	r, _ := utf8.DecodeRuneInString(text[i:])
+	if r == utf8.RuneError {
+		return false
+	}
+	l, _ := utf8.DecodeLastRuneInString(text[:i])
 	return b.between(l, r)
 }
 

@@ -68,6 +68,7 @@ type serveCmd struct {
 	serverFlags
 	ControlTokens    chat.ControlMode     `name:"control-tokens" default:"allow" help:"Control tokens, such as <|im_end|>, in callers' messages: allow (they act as control tokens), refuse (status 400) or text (they count as plain text)."`
 	ToolsPrompt      chat.ToolsPrompt     `name:"tools-prompt" default:"auto" help:"Tools, calls and results that the model's chat template does not print: auto (the server describes them in the system message, in Hermes' form), template (the template gets conversations unchanged; status 400 if it leaves out the tools) or none (status 400)."`
+	PrefixWatch      bool                 `name:"prefix-watch" default:"true" negatable:"" help:"Compare each turn of a conversation with the one before, and tell clients that change what it begins with: by the header x-coppice-prefix-break, metrics, the live page and a line in the log."`
 	StripNonces      string               `name:"strip-nonces" enum:"auto,off" default:"auto" help:"Blocks of system prompts that differ in each request and tell the model nothing, such as a billing header: auto (they are left out of the prompt, so that its prefix is found in the cache; the header x-coppice-stripped says so) or off."`
 	UnknownFields    server.UnknownFields `name:"unknown-fields" default:"refuse" help:"Unknown fields of requests: refuse (status 400) or ignore. The header x-coppice-ignored names ignored fields; fields known to be harmless are always ignored."`
 	ToolParser       string               `name:"tool-parser" enum:"auto,${toolforms}" default:"auto" help:"Form in which the model writes tool calls: auto (that of the calls in its chat template, or hermes), ${abouttoolforms}."`
@@ -136,7 +137,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	}
 	defer stopTracing()
 	cfg := server.Config{
-		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, KeepNonces: c.StripNonces == "off", UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
+		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, KeepNonces: c.StripNonces == "off", NoPrefixWatch: !c.PrefixWatch, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxInputs: c.MaxInputs, ResponsesDir: c.ResponsesDir, ResponsesBytes: served.stored, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}

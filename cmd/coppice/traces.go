@@ -37,6 +37,12 @@ func (c *tracesFlags) load(tokens int) ([]bench.NamedTrace, error) {
 		}
 		traces = append(traces, bench.NamedTrace{Name: kind.String(), Trace: t})
 	}
+	recorded, err := c.recorded()
+	return append(traces, recorded...), err
+}
+
+// recorded reads the recorded traces.
+func (c *tracesFlags) recorded() (traces []bench.NamedTrace, err error) {
 	for _, path := range c.Mooncake {
 		t, err := bench.OpenMooncake(path)
 		if err != nil {
@@ -122,6 +128,7 @@ func (c *indexCmd) Run(ctx context.Context) error {
 // policiesCmd is coppice bench policies; see bench.ComparePolicies.
 type policiesCmd struct {
 	tracesFlags
+	Agents bool      `help:"Compare on traces of agents in a closed loop instead of the four generated ones. Policies learn from the seed and are scored on the next one; the capacities are 10, 30 and 120 percent of what the sessions that run need."`
 	Policy []string  `placeholder:"NAME" help:"Policies to compare. Default: all but priority, which no trace has."`
 	Room   []float64 `default:"5,10,25,50" above:"0" max:"100" help:"Capacities, in percent of the working set."`
 	tableFlags
@@ -136,13 +143,26 @@ func (c *policiesCmd) Run(ctx context.Context) error {
 	for _, percent := range c.Room {
 		cfg.Shares = append(cfg.Shares, percent/100)
 	}
-	traces, err := c.tracesFlags.load(traceTokens())
+	traces, err := c.traces()
 	if err != nil {
 		return err
 	}
-	return report(cfg.Steps(len(traces)), "replays", "", c.JSON, c.Markdown, func(progress func()) (*bench.PolicyTable, error) {
+	return report(cfg.Steps(traces), "replays", "", c.JSON, c.Markdown, func(progress func()) (*bench.PolicyTable, error) {
 		return bench.ComparePolicies(ctx, traces, cfg, progress)
 	})
+}
+
+// traces returns the traces to compare on.
+func (c *policiesCmd) traces() ([]bench.NamedTrace, error) {
+	if !c.Agents {
+		return c.tracesFlags.load(traceTokens())
+	}
+	traces, err := bench.Agents(c.Requests, c.Seed)
+	if err != nil {
+		return nil, err
+	}
+	recorded, err := c.recorded()
+	return append(traces, recorded...), err
 }
 
 // curveCmd is coppice bench curve; see bench.CompareCurve.

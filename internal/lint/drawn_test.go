@@ -5,8 +5,9 @@ import "testing"
 // TestEmbedderDraws bounds the code that a program links for the packages that it imports: lines of code of this module,
 // as in TestCounts, and packages of other modules. What a program may do without stands behind a door of its own:
 // mempool/stores, events, engine/cpu. A bound may only fall: the
-// second rose by 1,000 lines for drafted tokens, which each backend verifies and the scheduler guesses. Both rose by 1,000
-// for sessions and for the tokens of texts encoded before.
+// second rose by 1,000 lines for drafted tokens, which each backend verifies and the scheduler guesses.
+// Both rose by 1,000 for names of sessions and for the tokens of texts encoded before, and by 4,000 for sessions with tools: the parser
+// of tool calls, which only the server drew before, is 1,500 of these.
 //
 // The goal for the root is 110 third-party packages. protoactor alone needs 108: its package actor imports
 // OpenTelemetry's SDK, a Prometheus exporter and protobuf. The others are xxh3 with cpuid, for block hashes, the two of
@@ -16,8 +17,8 @@ func TestEmbedderDraws(t *testing.T) {
 		imports      []string
 		lines, third int
 	}{
-		{[]string{"."}, 35_000, 112},
-		{[]string{".", "./local"}, 43_100, 122},
+		{[]string{"."}, 39_000, 113},
+		{[]string{".", "./local"}, 47_200, 123},
 	} {
 		ours, third := drawn(t, tc.imports...)
 		if lines := linesOf(t, ours); lines > tc.lines || len(third) > tc.third {

@@ -31,6 +31,7 @@ type Report struct {
 	Embeddings   int // delivered to callers
 	MovedPages   int // pages moved between tiers
 	Moves        Moves
+	Parks        int // that have ended
 	Preemptions  int
 	Displaced    int    // displaced samples
 	Endings      [8]int // by scheduler.Reason

@@ -92,13 +92,14 @@ func (l *lower) writing(k mempool.Key, to kv.Tier) bool {
 	return false
 }
 
-// settled: the scheduler knows the extents of each tier, and each read has a waiting request.
+// settled: the scheduler knows the extents of each tier, and each read has a waiting request, or a turn that is
+// expected.
 func (c *tierLedger) settled() {
 	l := &c.r.lower
 	if l.cfg == nil || c.r.lost != nil {
 		return
 	}
-	waits := len(l.moves) == 0
+	waits := len(l.moves) == 0 || c.r.sched.Prefetching() > 0
 	for _, w := range c.waiting(waits) {
 		waits = waits || w.Cause == scheduler.AwaitsTier
 	}

@@ -79,8 +79,10 @@ type Waiting struct {
 
 // Finished is a request that has ended, as the server gave it to Feed.Finish.
 type Finished struct {
-	Tenant       string  `json:"tenant,omitempty"`
-	Reason       string  `json:"reason"` // "stop", "length", ...
+	Tenant string `json:"tenant,omitempty"`
+	Reason string `json:"reason"` // "stop", "length", ...
+	// PrefixBreak says how the request changed the beginning of its conversation: "nonce at token 40, cost 5210".
+	PrefixBreak  string  `json:"prefix_break,omitempty"`
 	PromptTokens int     `json:"prompt_tokens"`
 	CachedTokens int     `json:"cached_tokens"`
 	OutputTokens int     `json:"output_tokens"`

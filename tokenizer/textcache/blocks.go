@@ -81,16 +81,16 @@ func (w *walk) follow(p *kept, dst []kv.Token) {
 		w.at = unlinked
 		return
 	}
-	if l := w.linked(p, w.at, &w.shape); l != nil {
+	if l := w.of.linked(p, w.at, &w.shape); l != nil {
 		b.Locals, b.Hashes = append(b.Locals, l.locals...), append(b.Hashes, l.hashes...)
 		w.at = l.id
 		return
 	}
 	n := len(b.Hashes)
 	b.extend(&w.shape, dst)
-	l := &link{from: w.at, id: w.links.Add(1), shape: w.shape}
+	l := &link{from: w.at, id: w.of.links.Add(1), shape: w.shape}
 	l.locals, l.hashes = append(l.locals, b.Locals[n:]...), append(l.hashes, b.Hashes[n:]...)
-	w.join(p, l)
+	w.of.join(p, l)
 	w.at = l.id
 }
 

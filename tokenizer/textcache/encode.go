@@ -66,7 +66,7 @@ func (c *Cache) EncodeBlocks(dst []kv.Token, e *tokenizer.Encoder, owner, text s
 	}
 	c.once.Do(func() { c.cuts = c.tok.NewCuts() })
 	steps := tokenizer.Allowance(len(text))
-	w := walk{Cache: c, e: e, owner: owner, o: o, steps: steps, most: math.MaxInt, seed: c.ownerSeed(owner), blocks: b}
+	w := walk{of: c, e: e, owner: owner, o: o, steps: steps, most: math.MaxInt, seed: c.ownerSeed(owner), blocks: b}
 	if b != nil {
 		w.shape = b.shape(o.Prompt)
 	}
@@ -83,7 +83,7 @@ func (c *Cache) EncodeBlocks(dst []kv.Token, e *tokenizer.Encoder, owner, text s
 
 // walk is the encoding of one text.
 type walk struct {
-	*Cache
+	of              *Cache
 	e               *tokenizer.Encoder
 	owner           string
 	seed            uint64
@@ -98,7 +98,7 @@ type walk struct {
 }
 
 func (w *walk) encode(dst []kv.Token, text string, prompt bool, plain []int) (_ []kv.Token, err error) {
-	before, after := w.tok.Around()
+	before, after := w.of.tok.Around()
 	if prompt {
 		dst = append(dst, before...)
 	}
@@ -124,10 +124,10 @@ func (w *walk) encode(dst []kv.Token, text string, prompt bool, plain []int) (_ 
 // end returns the end of the part of text that begins at lo. It depends only on text up to the end.
 func (w *walk) end(text string, lo int, plain []int) int {
 	far := min(lo+pieceBytes, len(text))
-	if hi := w.cuts.Next(text, min(lo+tokenBytes, far), far, plain); hi < far {
+	if hi := w.of.cuts.Next(text, min(lo+tokenBytes, far), far, plain); hi < far {
 		return hi
 	}
-	return w.cuts.Border(text, far, plain)
+	return w.of.cuts.Border(text, far, plain)
 }
 
 // part appends the tokens of the part of a text that begins at lo. plain has the offsets of
@@ -148,7 +148,7 @@ func (w *walk) part(dst []kv.Token, text string, lo int, plain []int) ([]kv.Toke
 	if !k.inside { // the same text may also be inside another one
 		k.hash = ^k.hash
 	}
-	if found := w.get(&k); found != nil {
+	if found := w.of.get(&k); found != nil {
 		tokens := found.tokens
 		w.steps -= found.steps
 		if w.most < math.MaxInt && len(tokens) > w.most-len(dst) {
@@ -162,7 +162,7 @@ func (w *walk) part(dst []kv.Token, text string, lo int, plain []int) ([]kv.Toke
 	from, steps := len(dst), w.steps
 	dst, err := w.fresh(dst, text)
 	if err == nil {
-		w.follow(w.put(k, dst[from:], steps-w.steps), dst)
+		w.follow(w.of.put(k, dst[from:], steps-w.steps), dst)
 		err = w.stops(dst)
 	}
 	return dst, err

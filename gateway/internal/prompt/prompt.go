@@ -5,6 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer/textcache"
 )
@@ -14,14 +15,16 @@ type Kind uint8
 
 // Kinds of requests.
 const (
-	Completions Kind = iota // /v1/completions
-	Chat                    // /v1/chat/completions
-	Embeddings              // /v1/embeddings
-	Messages                // /v1/messages
-	Responses               // /v1/responses
+	Completions    Kind = iota // /v1/completions
+	Chat                       // /v1/chat/completions
+	Embeddings                 // /v1/embeddings
+	Messages                   // /v1/messages
+	Responses                  // /v1/responses
+	OllamaChat                 // /api/chat
+	OllamaGenerate             // /api/generate
 )
 
-var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "responses")
+var kinds = enum.New[Kind]("prompt", "kind", "completions", "chat", "embeddings", "messages", "responses", "ollama-chat", "ollama-generate")
 
 // String returns the kind's name.
 func (k Kind) String() string { return kinds.Name(k) }
@@ -64,10 +67,13 @@ type Prompt struct {
 	Exact   bool
 	Inexact error
 
-	most   int // most tokens to read
-	peeked openai.Peeked
-	tokens []kv.Token // memory for Tokens of texts
-	bytes  []byte     // memory for a conversation without a template
+	most int // most tokens to read
+	// Of Ollama's /api/generate: the request, and for one with a context what of the rendered text comes after it.
+	generate *ollama.Generate
+	rest     func(rendered string) (text string, from int)
+	peeked   openai.Peeked
+	tokens   []kv.Token // memory for Tokens of texts
+	bytes    []byte     // memory for a conversation without a template
 }
 
 // Limits of the memory kept between uses.

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"math"
 	"runtime"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/ollama"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/openai/responses"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -109,6 +111,10 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 			p.Names, err = responses.Peek(body, q)
 			return err
 		}
+	case OllamaChat:
+		peek = p.peekOllama(ollama.PeekChat)
+	case OllamaGenerate:
+		peek = p.peekOllama(ollama.PeekGenerate)
 	}
 	if err := peek(body, q); err != nil {
 		return err
@@ -122,12 +128,11 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	if q.Doubt != nil {
 		p.guess(q.Doubt)
 	}
-	if kind != Completions {
+	if p.Prompts = q.Prompts; kind == Completions || kind == Embeddings || p.generate != nil && p.generate.Raw {
+		r.completion(p)
+	} else {
 		p.Prompts = 1
 		r.chat(p, as)
-	} else {
-		p.Prompts = q.Prompts
-		r.completion(p)
 	}
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
 	p.Exact = p.Inexact == nil
@@ -146,6 +151,26 @@ func peekMessages(body []byte, q *openai.Peeked) error {
 	q.Model, q.User, q.CacheSalt, q.Stream, q.N, q.OutputTokens, q.PublicTokens = m.Model, m.User, m.CacheSalt, m.Stream, 1, m.MaxTokens, m.PublicTokens
 	q.Messages, q.Options, q.ContinueFinal, q.Doubt = m.Messages, m.Options, m.ContinueFinal, m.Doubt
 	return nil
+}
+
+// peekOllama returns a function that reads a request to Ollama's API, as peekMessages does for Anthropic's.
+func (p *Prompt) peekOllama(peek func(body []byte) (*ollama.Peeked, error)) func(body []byte, q *openai.Peeked) error {
+	return func(body []byte, q *openai.Peeked) error {
+		m, err := peek(body)
+		if err != nil {
+			return err
+		}
+		q.Model, q.Stream, q.N, q.OutputTokens, q.Doubt = m.Model, m.Stream, 1, m.MaxTokens, m.Doubt
+		q.Messages, q.Options = m.Messages, m.Options
+		if m.Raw {
+			q.Prompts, q.Text = 1, m.Text
+		}
+		p.generate = &m.Generate
+		if len(m.Context) > 0 {
+			q.Messages, p.rest = m.NextTurn()
+		}
+		return nil
+	}
 }
 
 // choices returns prompts * n, at most math.MaxInt32.
@@ -195,7 +220,15 @@ func (r *Reader) chat(p *Prompt, as As) {
 	} else {
 		rendered.Text = cut
 	}
+	if p.rest != nil {
+		text, from := p.rest(rendered.Text)
+		rendered.Text, rendered.Plain = text, ollama.Shifted(rendered.Plain, from)
+	}
 	r.text(p, rendered, q.SpecialTokens != nil && *q.SpecialTokens)
+	if p.rest != nil && r.cfg.Tokenizer != nil {
+		p.tokens = slices.Concat(p.generate.Context, p.Tokens)
+		p.clip()
+	}
 }
 
 // conversation sets p.Tokens to guesses from the bytes of a conversation that could not be

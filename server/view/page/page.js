@@ -163,7 +163,8 @@ function lists(s) {
     const bar = el("div", "mini", share(r.cached_tokens / (r.prompt_tokens || 1), "a"), share(1 - r.cached_tokens / (r.prompt_tokens || 1), "b"));
     bar.title = `${r.cached_tokens} of ${r.prompt_tokens} prompt tokens came from the cache; ended by ${r.reason}`;
     return el("li", "", el("div", "line", el("b", "", `${percent(r.cached_tokens / (r.prompt_tokens || 1))} of ${count(r.prompt_tokens)}`), el("span", "", r.tenant || ""),
-      el("span", "", `+ ${count(r.output_tokens)} · first ${duration(r.ttft_ms)}`)), bar);
+      el("span", "", `+ ${count(r.output_tokens)} · first ${duration(r.ttft_ms)}`)), bar,
+      ...(r.prefix_break ? [el("div", "why", `the client changed its own prefix: ${r.prefix_break}`)] : []));
   }), hidden || "Nothing yet.");
   const best = s.tree.shown.filter((n) => !n.more && n.reuses > 0).sort((a, b) => b.reuses - a.reuses || a.start - b.start).slice(0, 12);
   const most = best.length ? best[0].reuses : 1;
