@@ -135,7 +135,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 		}
 	}
 	for i := range reqs {
-		if p.Shorten {
+		if p.From.Reduced {
 			reqs[i].MaxTokens = min(reqs[i].MaxTokens, max(c.s.room(len(reqs[i].Tokens)), 1))
 		}
 		out.SetPrompt(i, texts[i], reqs[i].Tokens)
@@ -146,7 +146,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.whole(), p.N))
 }
 
-// room returns the most output tokens of a request with a prompt of so many tokens.
+// room returns the most output tokens of a request with a prompt of this number of tokens.
 func (s *Server) room(prompt int) int {
 	info, limits := s.cfg.Node.Info(), s.cfg.Node.Limits()
 	pool := cmp.Or(limits.SharePages, info.NumPages)*info.PageTokens - limits.PinnedTokens
