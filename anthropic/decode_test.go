@@ -227,7 +227,7 @@ func TestNonce(t *testing.T) {
 	}
 }
 
-// TestBreakpoints: cache_control says which prefix of the rendered prompt a client wants kept.
+// TestBreakpoints: cache_control marks a prefix of the rendered prompt.
 func TestBreakpoints(t *testing.T) {
 	const mark = `,"cache_control":{"type":"ephemeral"}`
 	body := `{"max_tokens":5,"tools":[{"name":"f","input_schema":{},"cache_control":{"type":"ephemeral","ttl":"1h"}}],

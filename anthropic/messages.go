@@ -260,7 +260,7 @@ func (r *reading) block(v value) (b block) {
 // failure begins the result of a tool that has failed.
 const failure = "Error: "
 
-// instead names the way without a kind of block.
+// instead advises how to do without a kind of block.
 func instead(kind string) string {
 	switch {
 	case kind == "image":

@@ -6,6 +6,9 @@ import (
 	"strings"
 )
 
+// Unnamed begins the names that Conversation returns.
+const Unnamed = "cache-control:"
+
 // Conversation returns a name for the conversation that the request continues: the same for all its turns, as they have the tools,
 // the system prompt and the first message of the user in common.
 func (r *Request) Conversation() string {
@@ -20,7 +23,7 @@ func (r *Request) Conversation() string {
 			break
 		}
 	}
-	return "cache-control:" + hex.EncodeToString(h.Sum(nil)[:16])
+	return Unnamed + hex.EncodeToString(h.Sum(nil)[:16])
 }
 
 // Ends returns how many bytes of a rendered conversation each breakpoint covers. A template may write more

@@ -49,7 +49,7 @@ const anyTool, lastMessage = -1, math.MaxInt
 // mark is a block with cache_control. The message is an index in system or turns.
 type mark struct {
 	system         bool
-	message, parts int // the block is the last of this many parts
+	message, parts int // the block is the last one of this number of parts
 	ttl            time.Duration
 	at             value
 }
@@ -58,7 +58,7 @@ func newReading(o Options) *reading {
 	r := &reading{Request: &Request{}, keepNonces: o.KeepNonces}
 	r.Params = conversation.NewParams(o.Sampling, "max_tokens", "messages")
 	r.wanted.Form = o.CallForm
-	r.Shorten = true // as the API does: clients ask for tens of thousands of tokens, whatever the model's context is
+	r.From.Reduced = true // as the API does: clients ask for tens of thousands of tokens, whatever the model's context is
 	r.Ignores = func(name string) bool { return o.IgnoreUnknown || slices.Contains(harmless, name) }
 	return r
 }

@@ -30,10 +30,6 @@ type Params struct {
 	PromptLogprobs bool // show vLLM's prompt_logprobs, with PromptTop alternatives per position
 	PromptTop      int
 
-	// Shorten reduces MaxTokens to what the model's context and the pool have room for beside the prompt. Without it a
-	// request for more is refused.
-	Shorten bool
-
 	// Ignored are the given fields that were ignored, as "messages[].cache_control".
 	Ignored []string
 	From    From
@@ -97,11 +93,14 @@ func SchemaFormat(schema []byte) Format {
 	return Format{JSONSchema: b.String()}
 }
 
-// From names the fields that Format, MaxTokens and the prompt came from, for errors.
+// From names the fields that Format, MaxTokens and the prompt came from, for errors, and how the API understands them.
 type From struct {
 	Format, Limit, Prompt string
 	// Answer says that Format is that of an answer, which a call of a tool does without.
 	Answer bool
+	// Reduced says that the API reduces Limit to what the model's context and the pool have room for beside the
+	// prompt. Otherwise a request for more is refused.
+	Reduced bool
 }
 
 // NewParams returns the parameters of a request without any: one choice, and the sampling parameters

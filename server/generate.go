@@ -136,7 +136,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 		}
 	}
 	for i := range reqs {
-		if p.Shorten {
+		if p.From.Reduced {
 			reqs[i].MaxTokens = min(reqs[i].MaxTokens, max(c.s.room(len(reqs[i].Tokens)), 1))
 		}
 		out.SetPrompt(i, texts[i], reqs[i].Tokens)
@@ -147,7 +147,7 @@ func (c *call) generate(p *conversation.Params, out answered, reqs []coppice.Req
 	return blame(p, c.respond(reqs, out.whole(), p.N))
 }
 
-// room returns the most output tokens of a request with a prompt of that many tokens.
+// room returns the most output tokens of a request with a prompt of this number of tokens.
 func (s *Server) room(prompt int) int {
 	info, limits := s.cfg.Node.Info(), s.cfg.Node.Limits()
 	pool := cmp.Or(limits.SharePages, info.NumPages)*info.PageTokens - limits.PinnedTokens
@@ -226,9 +226,6 @@ func (m *measured) Read(p []byte) (int, error) {
 func (s *Server) head(id string) answer.Head {
 	return answer.Head{ID: id, Created: time.Now().Unix(), Model: s.cfg.Model, Fingerprint: s.cfg.Fingerprint}
 }
-
-// sessionHeader names the session of a request whose body does not.
-const sessionHeader = "X-Session-Id"
 
 // prepare sets the fields of req that its sender may not choose freely: tenant, namespace,
 // priority (above 0 for admins only), class (separate per tenant), timeout (at most MaxTimeout),

@@ -28,7 +28,7 @@ type kept struct {
 // maxKept bounds the conversations that are kept at a time.
 const maxKept = 1024
 
-// admit makes room for a conversation of so many tokens and counts it. It returns the conversations that must be unpinned, which are
+// admit makes room for a conversation and counts its tokens. It returns the conversations that must be unpinned, which are
 // older ones of the same tenant or the conversation itself, and whether it may be pinned.
 func (k *keeping) admit(now time.Time, c kept) (dropped []coppice.SessionRef, ok bool) {
 	k.all = slices.DeleteFunc(k.all, func(o kept) bool { return !now.Before(o.until) || o.session == c.session })
@@ -64,10 +64,9 @@ func (k *keeping) admit(now time.Time, c kept) (dropped []coppice.SessionRef, ok
 // keepWait is how long an answer waits, once it is sent, for its conversation to be pinned.
 const keepWait = 5 * time.Second
 
-// keep pins what the turn that was just answered has left, for d. It is a hint: where there is no room for the pin, the conversation stays in the
+// keep pins what the turn that c has just answered has left, for d. It is a hint: where there is no room for the pin, the conversation stays in the
 // cache as others do.
-func (c *call) keep(session coppice.SessionRef, d time.Duration) {
-	k := &c.s.keeping
+func (k *keeping) keep(c *call, session coppice.SessionRef, d time.Duration) {
 	if k.most == 0 || c.fault != nil || !c.flush() { // the client has its answer
 		return
 	}

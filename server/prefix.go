@@ -2,10 +2,12 @@ package server
 
 import (
 	"strconv"
+	"strings"
 
 	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/anthropic"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/server/internal/prefixbreak"
@@ -45,7 +47,11 @@ func (w *followed) said() string {
 // watch prepares the comparison of a turn with the last one of its session.
 func (c *call) watch(ask *conversation.Turn) {
 	if !c.s.cfg.NoPrefixWatch {
-		c.followed = followed{turn: prefixbreak.NewTurn(ask.Messages, ask.Options.Tools), key: prefixbreak.Key{Tenant: c.caller.tenant, Salt: ask.CacheSalt, Session: ask.Session}}
+		session := ask.Session
+		if strings.HasPrefix(session, anthropic.Unnamed) {
+			session = "" // a prompt with another beginning has another such name
+		}
+		c.followed = followed{turn: prefixbreak.NewTurn(ask.Messages, ask.Options.Tools), key: prefixbreak.Key{Tenant: c.caller.tenant, Salt: ask.CacheSalt, Session: session}}
 	}
 }
 

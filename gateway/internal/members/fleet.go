@@ -234,7 +234,7 @@ type Summary struct {
 	Total              int // workers in any state
 }
 
-// AnyName stands in the list of a worker's models if it takes requests for any name; see server.AnyName.
+// AnyName in a worker's list of models means that the worker takes requests for any name; see server.AnyName.
 const AnyName = "*"
 
 // Serving reports whether a worker serves the model. If it does so only because it takes any name, Serving replaces the
