@@ -109,8 +109,8 @@ func (s *Scheduler) dropExpectations() {
 
 // prefetch begins to fetch what the last turn of x left, and returns the sequence that stands for the turn
 // to come: it fetches as a request does and keeps what it has fetched, but it is in no queue and never runs.
-// Requests that come in the meantime follow it, as they follow each other. It gives way before all of them,
-// as its priority is the lowest. prefetch returns nil if there is nothing to fetch, or no room.
+// Requests that come in the meantime follow it, as they follow each other. Its priority is the lowest, so
+// it gives way before all others. prefetch returns nil if there is nothing to fetch, or no room.
 func (s *Scheduler) prefetch(now time.Duration, x *session) *sequence {
 	if s.fetches == nil || len(x.tokens) < 2 {
 		return nil
