@@ -49,7 +49,7 @@ func TestSteadyStateAllocatesLeavesOnly(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("Check allocates")
 	}
-	for _, policy := range []Policy{LRU, LFU, CostAware} {
+	for _, policy := range []Policy{LRU, LFU, CostAware, Session} {
 		c := newCache(t, Config{PageTokens: 16, Policy: policy})
 		var free []kv.PageID
 		for i := range 4096 {
