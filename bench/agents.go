@@ -12,12 +12,12 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// AgentsScale is the number of served tokens that a token of an agents' trace stands for, as [MooncakeScale].
-const AgentsScale = 32
+// agentsScale is the number of served tokens that a token of an agents' trace stands for, as [MooncakeScale].
+const agentsScale = 32
 
-// AgentsConfig sizes an agents' trace: sessions of many turns that come back after pauses, in a closed loop.
+// agentsConfig sizes an agents' trace: sessions of many turns that come back after pauses, in a closed loop.
 // The zero value works.
-type AgentsConfig struct {
+type agentsConfig struct {
 	Agents   int `default:"96" min:"1"`    // sessions at a time, without sub-agents
 	Requests int `default:"10000" min:"1"` // of all sessions together, at least
 	Seed     uint64
@@ -63,18 +63,18 @@ const (
 func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 	for _, t := range []struct {
 		name string
-		cfg  AgentsConfig
+		cfg  agentsConfig
 	}{
-		{"agents", AgentsConfig{}},
-		{"agents-regular", AgentsConfig{Regular: true}},
-		{"agents-random", AgentsConfig{Random: true}},
-		{"agents-released", AgentsConfig{Release: true}},
-		{"agents-unnamed", AgentsConfig{Unnamed: true}},
+		{"agents", agentsConfig{}},
+		{"agents-regular", agentsConfig{Regular: true}},
+		{"agents-random", agentsConfig{Random: true}},
+		{"agents-released", agentsConfig{Release: true}},
+		{"agents-unnamed", agentsConfig{Unnamed: true}},
 	} {
-		named := NamedTrace{Name: t.name, Scale: AgentsScale, Live: []float64{0.1, 0.3, 1.2}}
+		named := NamedTrace{Name: t.name, Scale: agentsScale, Live: []float64{0.1, 0.3, 1.2}}
 		for i, trace := range []**Trace{&named.Warm, &named.Trace} {
 			t.cfg.Requests, t.cfg.Seed = requests, seed+uint64(i)
-			if *trace, err = GenerateAgents(t.cfg); err != nil {
+			if *trace, err = generateAgents(t.cfg); err != nil {
 				return nil, err
 			}
 		}
@@ -83,8 +83,8 @@ func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 	return traces, nil
 }
 
-// TraceTurn says when a request of a trace comes, and of which session it is a turn.
-type TraceTurn struct {
+// traceTurn says when a request of a trace comes, and of which session it is a turn.
+type traceTurn struct {
 	At      time.Duration
 	Session uint32 // 0: none
 	Last    bool   // the session is released after it
@@ -116,7 +116,7 @@ func (noPlaces) Place(*agentSession, int) {}
 
 // agentsSim generates an agents' trace.
 type agentsSim struct {
-	cfg     AgentsConfig
+	cfg     agentsConfig
 	rng     *rand.Rand
 	apps    [][]kv.Token
 	chances []float64 // of the apps, summed up
@@ -127,9 +127,9 @@ type agentsSim struct {
 	trace   *Trace
 }
 
-// GenerateAgents makes an agents' trace. The same configuration gives the same trace on every machine, and
+// generateAgents makes an agents' trace. The same configuration gives the same trace on every machine, and
 // traces of different seeds below 64 share no token.
-func GenerateAgents(cfg AgentsConfig) (*Trace, error) {
+func generateAgents(cfg agentsConfig) (*Trace, error) {
 	cfg = bounds.Fill(cfg)
 	if err := bounds.Check("bench", cfg); err != nil {
 		return nil, err
@@ -204,7 +204,7 @@ func (s *agentsSim) again(a *agentSession, at float64) {
 // request adds a request to the trace.
 func (s *agentsSim) request(at float64, session uint32, text []kv.Token) error {
 	s.trace.add(text)
-	s.trace.turns = append(s.trace.turns, TraceTurn{At: time.Duration(at * float64(time.Second)), Session: session})
+	s.trace.turns = append(s.trace.turns, traceTurn{At: time.Duration(at * float64(time.Second)), Session: session})
 	if s.trace.tokens > math.MaxInt32 {
 		return fmt.Errorf("bench: the agents' trace has more than %d tokens: take fewer requests", math.MaxInt32)
 	}

@@ -10,10 +10,10 @@ import (
 // TestGenerateAgents checks that a trace of agents depends on its seed alone, comes in the order of time, and that
 // a session's turns mostly continue each other.
 func TestGenerateAgents(t *testing.T) {
-	cfg := AgentsConfig{Agents: 12, Requests: 400, Seed: 5}
-	generate := func(cfg AgentsConfig) *Trace {
+	cfg := agentsConfig{Agents: 12, Requests: 400, Seed: 5}
+	generate := func(cfg agentsConfig) *Trace {
 		t.Helper()
-		trace, err := GenerateAgents(cfg)
+		trace, err := generateAgents(cfg)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,7 +44,7 @@ func TestGenerateAgents(t *testing.T) {
 	if turns < 200 || continued < turns*9/10 {
 		t.Errorf("%d of %d turns continue the one before", continued, turns)
 	}
-	if _, err := GenerateAgents(AgentsConfig{Agents: -1}); err == nil {
+	if _, err := generateAgents(agentsConfig{Agents: -1}); err == nil {
 		t.Error("-1 agents are accepted")
 	}
 }

@@ -63,7 +63,7 @@ func ReadMooncake(r io.Reader) (*Trace, error) {
 	t := &Trace{}
 	for i := range requests {
 		t.add(requests[i].tokens())
-		t.turns = append(t.turns, TraceTurn{At: time.Duration(requests[i].Millis) * time.Millisecond})
+		t.turns = append(t.turns, traceTurn{At: time.Duration(requests[i].Millis) * time.Millisecond})
 	}
 	return t, nil
 }

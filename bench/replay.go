@@ -19,7 +19,7 @@ type replayer struct {
 	free  []kv.PageID // returned pages, reused last in first out
 	pages []kv.PageID // pages of the current request: matched ones, then new ones
 
-	turns   []TraceTurn // of the trace that is being replayed; nil: it has no times
+	turns   []traceTurn // of the trace that is being replayed; nil: it has no times
 	unnamed bool
 	at      int           // requests of it so far
 	before  time.Duration // time before it, of an earlier trace

@@ -42,7 +42,7 @@ type Trace struct {
 	tokens   int // sum of the lengths
 	longest  int // tokens of the longest request
 
-	turns   []TraceTurn // by request; nil: the trace has no times
+	turns   []traceTurn // by request; nil: the trace has no times
 	unnamed bool        // the cache is not told the sessions of turns
 }
 

@@ -110,7 +110,6 @@ func (c *call) accept(p *conversation.Params, prompts int) error {
 		c.w.Header().Set("X-Coppice-Ignored", strings.Join(p.Ignored, ", "))
 	}
 	c.w.Header().Set("X-Coppice-Sampling-Defaults", c.s.fixed.sampling)
-	p.Session = cmp.Or(p.Session, c.r.Header.Get(sessionHeader))
 	if err := c.s.knows(p.Model); err != nil {
 		return err
 	}
