@@ -3,7 +3,6 @@ package coppice_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"strings"
 	"testing"
 
@@ -66,7 +65,7 @@ func TestSessionRun(t *testing.T) {
 	for range 60 { // each fork adds to the name
 		deep = fork(t, deep)
 	}
-	if _, err := deep.Text(ctx, coppice.Request{Prompt: fmt.Sprint("Light"), MaxTokens: 1}); err != nil {
+	if _, err := deep.Text(ctx, coppice.Request{Prompt: "Light", MaxTokens: 1}); err != nil {
 		t.Error(err)
 	}
 }

@@ -14,7 +14,6 @@ import (
 
 type (
 	value = jsonbody.Value
-	place = jsonbody.Place
 	param = jsonbody.Param
 )
 

@@ -175,12 +175,11 @@ func (r *reading) conversation() {
 }
 
 func (r *reading) member(f field) {
-	name := string(f.Name)
-	if set := fields[name]; set != nil {
+	if set := fields[string(f.Name)]; set != nil {
 		set(r, f.Value)
 		return
 	}
-	if no, ok := refused[name]; ok {
+	if no, ok := refused[string(f.Name)]; ok {
 		if string(f.Raw) != no.unless {
 			r.Fail(f, conversation.Unsupported, "%s is not supported: %s", f, no.why)
 		}
