@@ -11,7 +11,8 @@ llama.cpp's drafts come from n-grams; the name of the side has the value of its 
 after a colon: llama-ngram-mod:--spec-ngram-mod-n-match=12.
 
 On a machine that is not quiet, compare the processors' time for a token (CPU ms) rather than the rates, and set
-OMP_WAIT_POLICY=passive, without which the threads of llama.cpp wait for each other by spinning.
+OMP_WAIT_POLICY=passive, without which the threads of llama.cpp wait for each other by spinning. Do not set it on a quiet
+machine: it takes half of llama.cpp's rate with a small model.
 
 It prints a table in Markdown: medians over the runs. --out has a JSON object a line for each run, and a run that stands there
 is not repeated.
