@@ -29,14 +29,34 @@ func (c *retention) off() bool {
 	return r.cache == nil || r.lost != nil || r.cfg.Eviction != radixcache.Session || r.cfg.Quotas != nil || r.cfg.MinQuotas != nil
 }
 
-// release notes that a session was released, of which tokens was the last turn, without its last token.
-func (c *retention) release(ns kv.Namespace, tokens []kv.Token) {
+// release calls the given function, which releases a session of which tokens was a turn, without its last token, and
+// notes the leaf that it leaves. An earlier turn of the session leaves none.
+func (c *retention) release(ns kv.Namespace, tokens []kv.Token, release func() error) error {
 	if c.off() {
-		return
+		return release()
 	}
 	m := c.r.cache.Match(radixcache.Key{Namespace: ns, Tokens: tokens})
-	if v, ok := c.view(m.Node); ok && v.Leaf && !v.Current && m.Tokens == v.Start+len(v.Tokens) {
+	before, _ := c.view(m.Node)
+	if err := release(); err != nil {
+		return err
+	}
+	if v, ok := c.view(m.Node); ok && v.Leaf && before.Current && !v.Current && m.Tokens == v.Start+len(v.Tokens) {
 		c.released[v.ID] = v.Stamp
+	}
+	return nil
+}
+
+// told: where another request ends at or below what a released session left, requests may continue it again. The
+// walk to it may have been before the release.
+func (c *retention) told(s *sample, o *scheduler.Output) {
+	if s == nil || o.Ending.Reason == scheduler.NotEnded || c.off() || len(c.released) == 0 {
+		return
+	}
+	req := &s.of.req
+	tokens := append(append([]kv.Token{}, req.Prompt...), s.got...)
+	m := c.r.cache.Match(radixcache.Key{Namespace: req.Namespace, Tokens: tokens, PublicTokens: req.PublicTokens, Media: req.Media})
+	for v, ok := c.view(m.Node); ok; v, ok = c.view(v.Parent) {
+		delete(c.released, v.ID)
 	}
 }
 
@@ -134,9 +154,7 @@ func (w *world) hint() {
 	var err error
 	switch h.rng.IntN(5) {
 	case 0, 1:
-		if err = w.sched.ReleaseSession(turn.ref); err == nil {
-			w.retention.release(turn.ref.Namespace, turn.tokens[:max(len(turn.tokens)-1, 0)])
-		}
+		err = w.retention.release(turn.ref.Namespace, turn.tokens[:max(len(turn.tokens)-1, 0)], func() error { return w.sched.ReleaseSession(turn.ref) })
 		h.last = append(h.last[:i:i], h.last[i+1:]...)
 	case 2:
 		err = w.sched.ExpectSession(now, turn.ref, h.rng.wait(20*w.setup.stepTime))
