@@ -172,7 +172,7 @@ type scrape struct {
 	Up         bool        `metric:"up" help:"1 while the node runs and takes requests."`
 	Conns      int64       `metric:"http_connections" help:"Open connections."`
 	BodyBytes  int64       `metric:"http_body_bytes" help:"Bytes of the bodies of open requests."`
-	MemoryUsed int64       `metric:"http_memory_bytes" help:"Bytes of memory that open requests hold: bodies, texts, conversations and outputs."`
+	MemoryUsed int64       `metric:"http_memory_bytes" help:"Bytes of memory that open requests hold: bodies, texts, conversations and outputs; and what is remembered of conversations to notice changed prefixes."`
 	MemoryMost int64       `metric:"http_memory_limit_bytes" help:"Most bytes of memory that open requests may hold."`
 	Stats      *view.Stats // nil if the node does not answer
 	Events     *publisher  // nil if events are not published

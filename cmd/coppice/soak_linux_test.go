@@ -108,7 +108,8 @@ func (s *soak) worker(i int) *process {
 	disk, shared := filepath.Join(s.dir, fmt.Sprint("disk", i)), filepath.Join(s.dir, "shared")
 	return s.process(fmt.Sprint("w", i), s.groups[i], "serve", "--addr", at(s.ports+i), "--name", fmt.Sprint("w", i), "--publish", "nats://"+s.natsAt,
 		"--model", s.model, "--no-page", "--no-curve", "--kv-tokens", "8192", "--kv-host", "4MiB", "--kv-disk", disk+":8MiB",
-		"--kv-share", shared+":24MiB", "--kv-write", "through", "--kv-token-time", "1s", "--kv-flush", "2s")
+		"--kv-share", shared+":24MiB", "--kv-write", "through", "--kv-token-time", "1s", "--kv-flush", "2s",
+		"--no-prefix-watch") // which remembers conversations: no memory may be held at rest
 }
 
 // gather starts the clients. If the test fails, the faults end before it waits for the clients.
