@@ -137,7 +137,7 @@ func (b *bitsTest) reference() {
 	if err != nil {
 		b.Fatal(err)
 	}
-	node, err := coppice.Open(coppice.Config{Backend: backend, Scheduler: scheduler.Config{DisableCache: true, StepTokens: 512}})
+	node, err := coppice.Open(coppice.Config{Backend: backend, Scheduler: scheduler.Config{DisableCache: true, StepTokens: 512, Speculate: scheduler.SpeculateOff}})
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -167,7 +167,7 @@ func (b *bitsTest) steps(t *testing.T, node *coppice.Node) uint64 {
 
 // cached runs the requests in chunks, then cached, then all at once with a cache of their own.
 func (b *bitsTest) cached(t *testing.T) {
-	node := b.local(t, 2048, coppice.Config{Scheduler: scheduler.Config{StepTokens: 32, ChunkTokens: 32}}).Node
+	node := b.local(t, 2048, coppice.Config{Scheduler: scheduler.Config{StepTokens: 32, ChunkTokens: 32, Speculate: scheduler.SpeculateOff}}).Node
 	for n := range b.prompts {
 		before := b.steps(t, node)
 		b.same(t, "in chunks", 2*n, b.run(t, node, b.request(n, false)))
