@@ -49,7 +49,8 @@ func newWire(t *testing.T, server string, seeded bool) *wire {
 			}
 		},
 		ModifyResponse: func(r *http.Response) error {
-			if r.StatusCode < 400 {
+			// LiteLLM sometimes asks for what it knows of a model at a path that it makes wrongly, and goes on without an answer.
+			if r.StatusCode < 400 || r.Request.URL.Path == "/api/chat/api/show" {
 				return nil
 			}
 			body, err := io.ReadAll(r.Body)
