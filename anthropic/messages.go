@@ -1,8 +1,6 @@
 package anthropic
 
 import (
-	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 	"time"
@@ -227,7 +225,7 @@ func (r *reading) block(v value) (b block) {
 		return b
 	case !ok:
 		r.Fail(v, "unsupported_value", "%s has the type %q, which is not supported%s", v, jsonbody.Clip(b.kind), instead(b.kind))
-		return block{kind: "text", text: placeholder(v), at: v}
+		return block{kind: "text", text: v.Placeholder(), at: v}
 	}
 	b.at, b.result.Role = v, "tool"
 	for _, f := range all {
@@ -311,18 +309,10 @@ func (r *reading) result(m *chat.Message, v value) {
 		b := r.block(e)
 		if r.Kept = r.Kept[:at]; b.kind != "text" && b.kind != "" {
 			r.Fail(e, "invalid_value", "%s has the type %q, want text", e, jsonbody.Clip(b.kind))
-			b.text = placeholder(e)
+			b.text = e.Placeholder()
 		}
 		if b.kind != "" {
 			m.Parts = append(m.Parts, chat.Part{Type: "text", Text: b.text})
 		}
 	}
-}
-
-// placeholder returns a text that stands for v, a value that is not text, in the prompt that a proxy routes by.
-// Equal values get equal texts.
-func placeholder(v value) string {
-	h := fnv.New64a()
-	h.Write(v.Raw)
-	return fmt.Sprintf("<|no text %016x|>", h.Sum64())
 }

@@ -1,10 +1,7 @@
 package openai
 
 import (
-	"fmt"
 	"strings"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsonbody"
@@ -137,7 +134,7 @@ func (d *decoder) content(v value) (text string, parts []chat.Part) {
 	case '[':
 	default:
 		d.Want(v, "a string or an array of parts")
-		return placeholder(v), nil
+		return v.Placeholder(), nil
 	}
 	var texts []string
 	for _, e := range d.List(v, "") {
@@ -147,7 +144,7 @@ func (d *decoder) content(v value) (text string, parts []chat.Part) {
 		mark := len(d.Kept)
 		text, ok := d.part(e)
 		if d.Kept = d.Kept[:mark]; !ok {
-			text = placeholder(e)
+			text = e.Placeholder()
 		}
 		texts, parts = append(texts, text), append(parts, chat.Part{Type: "text", Text: text})
 	}
@@ -195,13 +192,6 @@ func (d *decoder) part(v value) (text string, ok bool) {
 		d.Missing(v.At(key))
 	}
 	return text, ok
-}
-
-// placeholder returns a text that stands for v, a value that is not text. Equal values get equal
-// texts, and different values different ones (except for hash collisions), so that prompts that
-// differ only there have different hashes.
-func placeholder(v value) string {
-	return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.Raw))
 }
 
 // toolCalls reads the calls in an earlier turn of the assistant.

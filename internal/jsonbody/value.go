@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strconv"
+
+	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/internal/bail"
 )
@@ -169,3 +172,8 @@ func (e element) String() string { return e.of.String() + "[" + strconv.Itoa(e.i
 
 func (v Value) At(name string) Place { return member{v, name} }
 func (v Value) Index(i int) Place    { return element{v, i} }
+
+// Placeholder returns a text that stands for v, a value that is not text, in the prompt that a proxy routes by. Equal values
+// get equal texts, and different values different ones (except for hash collisions), so that prompts that differ only there
+// have different hashes.
+func (v Value) Placeholder() string { return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.Raw)) }

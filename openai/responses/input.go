@@ -1,10 +1,7 @@
 package responses
 
 import (
-	"fmt"
 	"strings"
-
-	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsontext"
@@ -164,7 +161,7 @@ func (r *reading) kindOf(v value, all given) (kind string) {
 			r.Fail(at, conversation.Unsupported, "%s is %q, want a message, reasoning, function_call, function_call_output or item_reference: the server runs no tools itself", v.At("type"), kind)
 		}
 		if r.Lenient {
-			r.thread.add(chat.Message{Role: "user", Content: placeholder(v)})
+			r.thread.add(chat.Message{Role: "user", Content: v.Placeholder()})
 		}
 		return ""
 	}
@@ -241,10 +238,10 @@ func (r *reading) part(v value) string {
 		if v.Raw[0] == '{' {
 			r.Missing(v.At("type"))
 		}
-		return placeholder(v)
+		return v.Placeholder()
 	default:
 		r.Fail(at, conversation.Unsupported, "%s is %q: the model reads text only", v.At("type"), kind)
-		return placeholder(v)
+		return v.Placeholder()
 	}
 	for _, f := range all {
 		switch string(f.Name) {
@@ -262,10 +259,6 @@ func (r *reading) part(v value) string {
 	}
 	return r.Text(text)
 }
-
-// placeholder returns a text that stands for v, a value that is not text, so that a proxy gives prompts that differ only there
-// different hashes.
-func placeholder(v value) string { return fmt.Sprintf("<|no text %016x|>", xxh3.Hash(v.Raw)) }
 
 // need returns the text of a member that an item must have.
 func (r *reading) need(v value, all given, name string) string {
