@@ -41,7 +41,7 @@ func (f TraceFormat) Timed() bool { return f == Mooncake }
 func FormatOf(path string) (TraceFormat, error) {
 	f, err := os.Open(path)
 	if err != nil {
-		return 0, fmt.Errorf("load: opening a trace: %w", err)
+		return 0, fmt.Errorf("load: opening a trace: %w; --file takes the path of a JSONL file", err)
 	}
 	defer f.Close()
 	format, err := formatOf(bufio.NewReader(f))

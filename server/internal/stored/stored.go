@@ -81,7 +81,7 @@ func Open(cfg Config) (*Store, error) {
 		return s, nil
 	}
 	if err := os.MkdirAll(cfg.Dir, 0o700); err != nil {
-		return nil, fmt.Errorf("server: %w", err)
+		return nil, fmt.Errorf("server: the directory for responses: %w; --responses-dir needs a place that this user may write to", err)
 	}
 	return s, s.scan()
 }
