@@ -157,7 +157,7 @@ func (l *load) end() {
 
 // held returns the leading blocks of t's prompt that its worker has now. It may have left since the choice.
 func (l *load) held(t *turn) int {
-	for _, o := range l.d.Index().Find(t.locals, nil) {
+	for _, o := range l.d.Index().Find(t.hashes, nil) {
 		if o.Worker == t.decision.Worker {
 			return o.Blocks()
 		}
