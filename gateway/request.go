@@ -61,6 +61,7 @@ type proxiedRequest struct {
 	pool     router.PoolID       // current pool; 0 without pools
 	status   int
 	fault    error
+	picked   bool // the request is sent by the caller of Pick
 	stuck    bool // no other worker may be asked, because the last one may have begun the request
 	answer   answer
 	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted

@@ -79,12 +79,12 @@ type laneOf struct {
 	group
 	pin      kv.Rank
 	pinned   bool
-	avoiding bool // its requests avoid workers
+	avoiding bool // its requests have Avoid or Among
 }
 
 // laneFor returns the kind of lane in which a request waits.
 func laneFor(req *Request) laneOf {
-	if len(req.Avoid) > 0 {
+	if len(req.Avoid) > 0 || req.Among != nil {
 		return laneOf{avoiding: true}
 	}
 	of := laneOf{group: group{req.Model, req.Pool}}
