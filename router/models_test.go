@@ -33,9 +33,6 @@ func TestModels(t *testing.T) {
 		{Request{Model: 3}, []kv.Rank{b}},
 		{Request{Model: 4}, nil},
 		{Request{Model: 3, Avoid: []kv.Rank{b, a}}, nil},
-		{Request{Among: []kv.WorkerID{a.Worker, c.Worker, 1 << 40}}, []kv.Rank{a, c}},
-		{Request{Model: 2, Among: []kv.WorkerID{a.Worker, b.Worker}}, []kv.Rank{b}},
-		{Request{Among: []kv.WorkerID{}}, nil},
 		{Request{Model: 1, Pinned: &b}, nil},
 		{Request{Model: 2, Pinned: &b}, []kv.Rank{b}},
 	} {
@@ -58,8 +55,6 @@ func TestModels(t *testing.T) {
 		{Request{Model: 2, Pinned: &b}, ErrBusy},
 		{Request{Model: 2, Avoid: []kv.Rank{b, b}}, ErrNoWorkers},
 		{Request{Model: 2, Avoid: []kv.Rank{a, a}}, ErrBusy},
-		{Request{Model: 2, Among: []kv.WorkerID{a.Worker, c.Worker}}, ErrNoWorkers},
-		{Request{Among: []kv.WorkerID{b.Worker}}, ErrBusy},
 	} {
 		tc.req.PromptTokens = 1
 		if _, err := r.Select(0, &tc.req); !errors.Is(err, tc.want) {
@@ -146,15 +141,6 @@ func TestModelLimits(t *testing.T) {
 		if _, err := r.Select(0, &req); errors.Is(err, ErrRequest) != (n > MaxAvoid) {
 			t.Errorf("%d to be avoided: %v", n, err)
 		}
-	}
-	for n, refused := range map[int]bool{511: false, 512: false, 513: true} {
-		req := Request{PromptTokens: 1, Among: make([]kv.WorkerID, n)}
-		if _, err := r.Select(0, &req); errors.Is(err, ErrRequest) != refused {
-			t.Errorf("among %d: %v", n, err)
-		}
-	}
-	if _, err := r.Select(0, &Request{PromptTokens: 1, Among: []kv.WorkerID{2, 1}}); !errors.Is(err, ErrRequest) {
-		t.Errorf("among workers in no order: %v", err)
 	}
 }
 
