@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/zeebo/xxh3"
+
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 )
@@ -19,6 +21,10 @@ type Wants struct {
 	Among []string
 	// Fallbacks is the most workers that Pick names beside the chosen one.
 	Fallbacks int
+	// Priority is that of the request while all workers are busy: higher ones first.
+	Priority int32
+	// Tenant shares the workers with other tenants if Config.Router.Order is router.Fair. "": the tenant of the request's key.
+	Tenant string
 	// Edit, unless nil, returns the body that the worker is to get for that of the client. It may change the body in
 	// place. Its error is for the client.
 	Edit func(body []byte) ([]byte, error)
@@ -60,8 +66,12 @@ func (g *Gateway) Pick(r *http.Request, wants Wants) (*Pick, *Answer) {
 	}
 	p.picked = true
 	k := &Pick{p: p, r: r}
-	if wants.Among != nil {
-		p.buffer.ask.Request.Among = g.at(wants.Among)
+	req := &p.buffer.ask.Request
+	if req.Priority = wants.Priority; wants.Among != nil {
+		req.Among = g.at(wants.Among)
+	}
+	if wants.Tenant != "" {
+		req.Tenant = xxh3.HashString(wants.Tenant)
 	}
 	p.ctx, k.end = g.open.Bound(r.Context())
 	if err := p.choose(p.ctx); err != nil {

@@ -163,6 +163,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	ask.Reset()
 	ask.Exact = in.Exact
 	req := &ask.Request
+	req.Tenant = xxh3.HashString(tenant)
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index

@@ -65,6 +65,10 @@ type Request struct {
 	// Among, unless nil, restricts the request to all ranks of these workers, which are in ascending order.
 	// An empty list allows no worker. While such requests wait, they are checked one by one too.
 	Among []kv.WorkerID
+	// Priority and Tenant say when the request is placed if it has to wait: higher priorities first, and under the order Fair,
+	// tenants in turns. Tenant is a hash of the tenant's name.
+	Priority int32
+	Tenant   uint64
 	// Weights replaces the router's weights for this request.
 	Weights *Weights
 }

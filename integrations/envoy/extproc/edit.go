@@ -3,7 +3,6 @@ package extproc
 import (
 	"bytes"
 	"encoding/json"
-	"net/http"
 	"strconv"
 )
 
@@ -13,24 +12,29 @@ type member struct {
 	value []byte
 }
 
-// edit returns the change of the body that the headers of a request ask for, nil if they ask for none.
-func (x *exchange) edit(h http.Header) func([]byte) ([]byte, error) {
+// edit returns the change of a body that sets the model, unless it is "", and the priority if writes says so; nil if there is nothing to
+// change.
+func edit(model string, priority int, writes bool) func([]byte) ([]byte, error) {
 	var members []member
-	if model := h.Get(headerModel); model != "" {
-		text, err := json.Marshal(model)
-		if err == nil {
-			members = append(members, member{"model", text})
-		}
+	if model != "" {
+		members = append(members, member{"model", quoted(model)})
 	}
-	if name := h.Get(headerObjective); name != "" && x.s.cfg.WritePriority {
-		if priority, ok := x.s.cfg.Priority(name); ok {
-			members = append(members, member{"priority", strconv.AppendInt(nil, int64(priority), 10)})
-		}
+	if writes {
+		members = append(members, member{"priority", strconv.AppendInt(nil, int64(priority), 10)})
 	}
 	if members == nil {
 		return nil
 	}
 	return func(body []byte) ([]byte, error) { return setMembers(body, members), nil }
+}
+
+// quoted returns text as a JSON string. Bytes that are no UTF-8 are replaced.
+func quoted(text string) []byte {
+	b, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string can always be encoded
+	}
+	return b
 }
 
 // setMembers returns body, a JSON object, with these members set. A body that is no JSON object stays as it is: the gateway

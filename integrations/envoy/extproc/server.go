@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -25,8 +26,8 @@ type Config struct {
 	// Fallbacks is the most workers named to Envoy beside the chosen one, 0 to MaxFallbacks. An ORIGINAL_DST cluster takes
 	// one address only; the load balancing policy override_host takes several.
 	Fallbacks int
-	// Priority returns the priority of an objective, which a request names in its header; false if there is no such objective. Default:
-	// none is known.
+	// Priority returns the priority of an objective, which a request names in its header, "" if it names none; false if there is no such
+	// objective. Default: none is known.
 	Priority func(objective string) (priority int, ok bool)
 	// WritePriority writes the priority of the request's objective into the body as the field "priority", which vLLM and Coppice
 	// take. vLLM refuses such requests unless it schedules by priority.
@@ -63,6 +64,7 @@ func New(cfg Config) (*Server, error) {
 const (
 	headerDestination = "x-gateway-destination-endpoint"
 	headerObjective   = "x-gateway-inference-objective"
+	headerFairness    = "x-gateway-inference-fairness-id"
 	headerModel       = "x-gateway-model-name-rewrite"
 	headerSelection   = "test-epp-endpoint-selection" // of the conformance tests
 	headerServed      = "x-conformance-test-served-endpoint"
@@ -117,7 +119,12 @@ func (x *exchange) run() error {
 	if err != nil {
 		return x.refuse(&gateway.Answer{Status: http.StatusBadRequest, Body: []byte(err.Error())})
 	}
-	wants := gateway.Wants{Fallbacks: x.s.cfg.Fallbacks, Among: subset(first.GetMetadataContext()), Edit: x.edit(r.Header)}
+	priority, known := x.s.cfg.Priority(r.Header.Get(headerObjective))
+	wants := gateway.Wants{
+		Fallbacks: x.s.cfg.Fallbacks, Among: subset(first.GetMetadataContext()), Tenant: r.Header.Get(headerFairness),
+		Priority: int32(min(max(priority, math.MinInt32), math.MaxInt32)),
+		Edit:     edit(r.Header.Get(headerModel), priority, known && x.s.cfg.WritePriority),
+	}
 	if x.s.cfg.Conformance && wants.Among == nil {
 		wants.Among = x.selection(r.Header)
 	}

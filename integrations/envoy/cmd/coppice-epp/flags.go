@@ -60,7 +60,7 @@ type endpointFlags struct {
 // envoyFlags are about the protocol.
 type envoyFlags struct {
 	Fallbacks     int            `default:"0" help:"Further endpoints to name beside the chosen one, best first, 0 to 16. Envoy's override_host policy takes several; an ORIGINAL_DST cluster takes one."`
-	Objective     map[string]int `placeholder:"NAME=PRIORITY" help:"Priority of an objective, which requests name in x-gateway-inference-objective. With --pool, InferenceObjectives of the cluster count too."`
+	Objective     map[string]int `placeholder:"NAME=PRIORITY" help:"Priority of an objective, which requests name in x-gateway-inference-objective: waiting requests of higher priority go first. With --pool, InferenceObjectives of the cluster count too."`
 	Objectives    bool           `help:"Read InferenceObjectives of the cluster, with --pool."`
 	WritePriority bool           `name:"write-priority" help:"Write the objective's priority into the body as \"priority\". vLLM takes it only with --scheduling-policy priority."`
 	Conformance   bool           `help:"Obey the headers of the Inference Extension's conformance tests."`
@@ -89,7 +89,7 @@ type chooseFlags struct {
 	Seed         uint64             `default:"1" help:"Seed of all random choices."`
 	MaxWorkers   int                `name:"max-workers" default:"512" help:"Most workers."`
 	MaxQueued    int                `name:"max-queued" default:"1024" help:"Most requests that wait while all workers are busy. More get status 429."`
-	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Order of waiting requests: fcfs, lcfs or wspt."`
+	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Order of waiting requests of equal priority: fcfs, lcfs, wspt, or fair (tenants take turns, by x-gateway-inference-fairness-id, else by their keys)."`
 	BusyFactor   float64            `name:"busy-factor" default:"0" help:"A worker also counts as busy when its prompts to compute fill this many steps."`
 	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" help:"Longest wait while all workers are busy. 0: requests do not wait. Envoy's message_timeout must be longer."`
 	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" help:"Interval of health probes of a worker."`
