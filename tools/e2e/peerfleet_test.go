@@ -108,6 +108,16 @@ func (f *foreignFleet) get(path string, to any) {
 // by the gateway's index. more are further fields of the request.
 func (f *foreignFleet) overlaps(tokens []kv.Token, more map[string]any) map[string]int {
 	f.t.Helper()
+	all := map[string]int{}
+	for name, tiers := range f.tiers(tokens, more) {
+		all[name] = tiers["device"]
+	}
+	return all
+}
+
+// tiers returns, for each worker and each column of the explanation, a number of blocks.
+func (f *foreignFleet) tiers(tokens []kv.Token, more map[string]any) map[string]map[string]int {
+	f.t.Helper()
 	body := map[string]any{"model": f.model, "prompt": tokens}
 	for k, v := range more {
 		body[k] = v
@@ -116,24 +126,24 @@ func (f *foreignFleet) overlaps(tokens []kv.Token, more map[string]any) map[stri
 	if status != http.StatusOK {
 		f.t.Fatalf("explain: %d %s", status, text)
 	}
-	names, all := map[string]string{}, map[string]int{}
-	device := -1
+	names, all := map[string]string{}, map[string]map[string]int{} // names by the rank in the table
+	var columns []string
 	for line := range strings.Lines(string(text)) {
 		words := strings.Fields(line)
 		switch {
 		case len(words) == 5 && words[1] == "is" && words[3] == "at":
 			names[words[0]] = words[2]
 		case slices.Contains(words, "device"):
-			device = slices.Index(words, "device")
-		case len(words) > device && device > 0 && names[words[0]] != "":
-			n, err := strconv.Atoi(words[device])
-			if err != nil {
-				f.t.Fatalf("explained as %s", text)
+			columns = words
+		case columns != nil && len(words) == len(columns):
+			row := map[string]int{}
+			for i, column := range columns {
+				row[column], _ = strconv.Atoi(words[i]) // costs are no whole numbers
 			}
-			all[names[words[0]]] = n
+			all[names[words[0]]] = row
 		}
 	}
-	if len(all) == 0 {
+	if len(all) == 0 || len(all) != len(names) {
 		f.t.Fatalf("explained as %s", text)
 	}
 	return all

@@ -46,7 +46,7 @@ func (w *vllmWorker) start(t *testing.T) {
 	}
 	w.peer = startPeer(t, "vLLM "+w.name, []string{
 		"VLLM_CPU_KVCACHE_SPACE=1", "VLLM_CPU_OMP_THREADS_BIND=nobind", "OMP_NUM_THREADS=1", // two workers on two cores
-		"VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=INFO",
+		"VLLM_NO_USAGE_STATS=1", "DO_NOT_TRACK=1", "HF_HUB_OFFLINE=1", "VLLM_LOGGING_LEVEL=INFO", "VLLM_SERVER_DEV_MODE=1", // has /reset_prefix_cache
 	}, filepath.Join(w.dir, "bin", "python"), "-m", "vllm.entrypoints.openai.api_server",
 		"--host", "127.0.0.1", "--port", strconv.Itoa(w.port), "--model", w.model, "--served-model-name", "mini",
 		"--dtype", "bfloat16", "--max-model-len", "4096", "--enforce-eager", "--block-size", strconv.Itoa(vllmBlock),
@@ -119,14 +119,8 @@ func (f *vllmFleet) worker(name string) *vllmWorker {
 	return f.workers[i]
 }
 
-// tokens returns n random tokens of ordinary text.
-func (f *vllmFleet) tokens(n int) []kv.Token {
-	all := make([]kv.Token, n)
-	for i := range all {
-		all[i] = kv.Token(100 + f.rng.IntN(300)) // of 512, without special ones
-	}
-	return all
-}
+// tokens returns n random tokens.
+func (f *vllmFleet) tokens(n int) []kv.Token { return randomTokens(f.rng, n) }
 
 // counts returns the tokens that all workers looked up in their caches, and those that they found.
 func (f *vllmFleet) counts() (queries, hits float64) {
@@ -154,7 +148,8 @@ func TestPeerVLLM(t *testing.T) {
 		run  func(*vllmFleet, *testing.T)
 	}{
 		{"residency", (*vllmFleet).residency}, {"chats", (*vllmFleet).chats}, {"eviction", (*vllmFleet).eviction}, {"gap", (*vllmFleet).gap},
-		{"late gateway", (*vllmFleet).late}, {"load", (*vllmFleet).underLoad}, {"streams", (*vllmFleet).streams}, {"tools", (*vllmFleet).tools},
+		{"late gateway", (*vllmFleet).late}, {"dynamo", (*vllmFleet).dynamo},
+		{"load", (*vllmFleet).underLoad}, {"streams", (*vllmFleet).streams}, {"tools", (*vllmFleet).tools},
 		{"errors", (*vllmFleet).errors}, {"killed", (*vllmFleet).killed},
 	} {
 		t.Run(part.name, func(t *testing.T) {

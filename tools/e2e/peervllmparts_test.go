@@ -346,3 +346,37 @@ func (f *vllmFleet) long(tokens []kv.Token, stream bool) string {
 	}
 	return string(body)
 }
+
+// dynamo: Dynamo's indexer reads the same events of both workers and comes to the gateway's index, while
+// requests evict what others cached.
+func (f *vllmFleet) dynamo(t *testing.T) {
+	var known []foreignWorker
+	for _, w := range f.workers {
+		known = append(known, foreignWorker{Name: w.name, URL: w.url(), Events: local("tcp", w.events), Replay: local("tcp", w.replay)})
+	}
+	for _, w := range f.workers { // the indexer asks for no replay of what was before: both begin with empty caches
+		if status, _, text := post(t, w.url()+"/reset_prefix_cache", ""); status != http.StatusOK {
+			t.Fatalf("reset: %d %s", status, text)
+		}
+	}
+	d := startDynamo(t, peerDir(t, "dynamo"), "mini", vllmBlock, known)
+	d.active(f.process)
+	var prompts [][]kv.Token
+	most := 0
+	for range 6 {
+		for range 4 {
+			p := f.tokens(vllmBlock*(2+f.rng.IntN(16)) + 1 + f.rng.IntN(20))
+			if len(prompts) > 0 && f.rng.IntN(2) == 0 {
+				of := prompts[f.rng.IntN(len(prompts))]
+				p = slices.Concat(of[:vllmBlock*(1+f.rng.IntN(len(of)/vllmBlock))], f.tokens(vllmBlock*f.rng.IntN(8)+5))
+			}
+			prompts = append(prompts, p)
+			f.complete(p, 4)
+		}
+		most = max(most, d.agree(f.foreignFleet, prompts))
+	}
+	t.Logf("%d prompts, at most %d blocks, alike", len(prompts), most)
+	if most < vllmBlocks/2 {
+		t.Errorf("at most %d blocks were held", most)
+	}
+}
