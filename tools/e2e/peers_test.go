@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math/rand/v2"
 	"net"
 	"net/http"
 	"os"
@@ -121,19 +122,23 @@ func (p *peer) answers(url string) {
 	}
 }
 
-// freePorts returns n ports of this machine on which nothing listens.
+// freePorts returns n ports of this machine on which nothing listens. They are below those that the
+// system gives to other sockets, because a peer may take a minute until it listens.
 func freePorts(t *testing.T, n int) []int {
 	t.Helper()
 	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
+	for range 1000 {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", 20_000+rand.IntN(12_000)))
 		if err != nil {
-			t.Fatal(err)
+			continue
 		}
 		defer l.Close() // at the end, so that no port is given twice
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		if ports = append(ports, l.Addr().(*net.TCPAddr).Port); len(ports) == n {
+			return ports
+		}
 	}
-	return ports
+	t.Fatalf("%d free ports, want %d", len(ports), n)
+	return nil
 }
 
 // local is the URL of a port of this machine.
