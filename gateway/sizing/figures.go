@@ -7,20 +7,21 @@ import (
 	"time"
 )
 
-// Figures are the results of a run. Times are wall times beside the other work of the machine, except
-// ChoiceCPU.
+// Figures are the results of a run. Those of processors depend less than wall times on what else the
+// machine does.
 type Figures struct {
 	Workers  int `json:"workers"`
 	Sessions int `json:"sessions"`
 	Blocks   int `json:"blocks"` // distinct ones, stored at the start
 
-	BlockBytes        float64 `json:"bytes_per_block"`     // of the index, for a block that one worker has
-	WorkerMB          float64 `json:"index_mb_per_worker"` // mean
-	WorkerMaxOverMean float64 `json:"index_max_over_mean"` // blocks of the worker with the most
-	OpenBytes         float64 `json:"bytes_per_open"`      // of the dispatcher, for an open request
-	SystemBytes       uint64  `json:"system_bytes"`        // of the process at the end, as Go got it from the system
-	StoreNs           float64 `json:"store_ns_per_block"`  // from the sink of events
-	ColdP50           float64 `json:"cold_choice_us_p50"`  // choice for a prompt that no worker has
+	BlockBytes        float64 `json:"bytes_per_block"`        // of the index, for a block that one worker has
+	WorkerMB          float64 `json:"index_mb_per_worker"`    // mean
+	WorkerMaxOverMean float64 `json:"index_max_over_mean"`    // blocks of the worker with the most
+	OpenBytes         float64 `json:"bytes_per_open"`         // of the dispatcher, for an open request
+	SystemBytes       uint64  `json:"system_bytes"`           // of the process at the end, as Go got it from the system
+	StoreNs           float64 `json:"store_ns_per_block"`     // of processors, from the sink of events
+	ColdCPU           float64 `json:"cpu_us_per_cold_choice"` // choice for a prompt that no worker has
+	ColdP50           float64 `json:"cold_choice_us_p50"`
 	ColdP99           float64 `json:"cold_choice_us_p99"`
 	ChoiceCPU         float64 `json:"cpu_us_per_choice"` // choice, first token and end, for a next turn
 	ChoiceAllocs      float64 `json:"allocs_per_choice"`
@@ -56,8 +57,8 @@ func (f *Figures) Rows() (rows [][]string, legend string) {
 	add("blocks of a worker, max/mean", "%.2f", f.WorkerMaxOverMean)
 	add("an open request", "%.1f kB", f.OpenBytes/1e3)
 	add("process", "%.2f GB", float64(f.SystemBytes)/1e9)
-	add("storing a block", "%.0f ns", f.StoreNs)
-	add("choice, nothing cached, p50, p99", "%.0f, %.0f µs", f.ColdP50, f.ColdP99)
+	add("storing a block: CPU", "%.0f ns", f.StoreNs)
+	add("choice, nothing cached: CPU, p50, p99", "%.0f, %.0f, %.0f µs", f.ColdCPU, f.ColdP50, f.ColdP99)
 	add("choice, first token, end: CPU", "%.1f µs", f.ChoiceCPU)
 	add("the same: allocations", "%.2f", f.ChoiceAllocs)
 	for _, part := range []struct {

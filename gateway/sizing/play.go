@@ -106,27 +106,28 @@ func (p *play) fill(ctx context.Context) error {
 	empty := heapBytes()
 	var one prompt
 	var choices []time.Duration
-	var storing time.Duration
+	var choosing, storing time.Duration // of processors
 	for id := range p.sessions {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
 		one.set(&p.cfg, id, p.cfg.Tokens)
-		begun := time.Now()
+		cpu, begun := p.cpu(), time.Now()
 		d, err := p.d.Choose(ctx, &one.ask, patience)
 		if err != nil {
 			return err
 		}
 		choices = append(choices, time.Since(begun))
-		begun = time.Now()
+		chosen := p.cpu()
 		if p.scratch, err = one.store(p.sink, d.Worker, 0, p.scratch); err != nil {
 			return fmt.Errorf("sizing: session %d: %w", id, err)
 		}
-		storing += time.Since(begun)
+		choosing, storing = choosing+chosen-cpu, storing+p.cpu()-chosen
 		p.d.Release(d.Reservation)
 		f.Blocks += len(one.locals)
 	}
 	f.ColdP50, f.ColdP99 = percentile(choices, 50), percentile(choices, 99)
+	f.ColdCPU = float64(choosing) / float64(len(choices)) / float64(time.Microsecond)
 	f.StoreNs = float64(storing) / float64(f.Blocks)
 	held, most := 0, 0
 	for i := range p.cfg.Workers {
