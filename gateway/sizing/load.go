@@ -27,12 +27,24 @@ type load struct {
 	free []*turnPrompt
 }
 
-// turn is a request that was sent to a worker.
+// turn is a request that was sent to a worker. Its prompt is given back as soon as the worker has computed
+// it.
 type turn struct {
 	*turnPrompt
 	decision router.Decision
-	ends     time.Time
+	open
 }
+
+// open is what remains of a request until it ends.
+type open struct {
+	reservation router.Reservation
+	session     int
+	ends        time.Time
+}
+
+// backlog is the number of requests that workers may have yet to compute. Beyond it the callers wait, and
+// the rate falls.
+const backlog = 256
 
 // turnPrompt is a prompt and the session that it belongs to.
 type turnPrompt struct {
@@ -54,7 +66,7 @@ const callers = 2
 
 // load plays the load for cfg.Duration. churn is the number of workers per second that leave and join again.
 func (p *play) load(ctx context.Context, churn float64) (Load, error) {
-	l := &load{play: p, begun: time.Now(), chosen: make(chan turn, p.cfg.Sessions), sum: sum{byWorker: map[kv.Rank]int{}}}
+	l := &load{play: p, begun: time.Now(), chosen: make(chan turn, backlog), sum: sum{byWorker: map[kv.Rank]int{}}}
 	ctx, cancel := context.WithTimeout(ctx, p.cfg.Duration+time.Minute)
 	defer cancel()
 	var choosing, ending, churning sync.WaitGroup
@@ -109,7 +121,7 @@ func (l *load) choose(ctx context.Context, number uint64) error {
 		l.sum.found += d.Overlap.Blocks()
 		l.sum.byWorker[d.Worker]++
 		l.mu.Unlock()
-		l.chosen <- turn{t, d, begun.Add(l.cfg.Hold)}
+		l.chosen <- turn{t, d, open{d.Reservation, t.id, begun.Add(l.cfg.Hold)}}
 	}
 	return nil
 }
@@ -128,14 +140,14 @@ func (l *load) prepare(rng *rand.Rand) *turnPrompt {
 	s.tokens += l.cfg.TurnTokens
 	tokens := s.tokens
 	l.mu.Unlock()
-	t.set(&l.cfg, t.id, tokens)
+	l.set(&t.prompt, t.id, tokens)
 	return t
 }
 
 // end lets the chosen workers compute: it stores the blocks that a worker lacks, reports the first token, and
 // ends each request when it has been open for cfg.Hold; all that are left when the phase ends.
 func (l *load) end() {
-	var open []turn
+	var all []open
 	var scratch []events.Block
 	for t := range l.chosen {
 		var err error
@@ -144,14 +156,17 @@ func (l *load) end() {
 			l.fail(err)
 		}
 		l.d.Progress(t.decision.Reservation, len(t.locals)*l.cfg.BlockTokens, 1)
-		open = append(open, t)
-		for len(open) > 0 && !time.Now().Before(open[0].ends) {
-			l.close(&open[0])
-			open = open[1:]
+		l.mu.Lock()
+		l.free = append(l.free, t.turnPrompt)
+		l.mu.Unlock()
+		all = append(all, t.open)
+		for len(all) > 0 && !time.Now().Before(all[0].ends) {
+			l.close(all[0])
+			all = all[1:]
 		}
 	}
-	for i := range open {
-		l.close(&open[i])
+	for _, o := range all {
+		l.close(o)
 	}
 }
 
@@ -165,13 +180,12 @@ func (l *load) held(t *turn) int {
 	return 0
 }
 
-// close ends a request and gives its memory back.
-func (l *load) close(t *turn) {
-	l.d.Release(t.decision.Reservation)
+// close ends a request.
+func (l *load) close(o open) {
+	l.d.Release(o.reservation)
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.sessions[t.id].open = false
-	l.free = append(l.free, t.turnPrompt)
+	l.sessions[o.session].open = false
 }
 
 // churn lets one worker after the other leave and join again, empty, at this rate.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/coppice-llm/coppice/events"
@@ -24,6 +25,9 @@ type play struct {
 	cpu      func() time.Duration
 	scratch  []events.Block
 	figures  Figures
+
+	zeroing sync.Mutex // guards zero
+	zero    []kv.Token
 }
 
 // Steps returns how often a [Play] calls progress.
@@ -111,7 +115,7 @@ func (p *play) fill(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
 		}
-		one.set(&p.cfg, id, p.cfg.Tokens)
+		p.set(&one, id, p.cfg.Tokens)
 		cpu, begun := p.cpu(), time.Now()
 		d, err := p.d.Choose(ctx, &one.ask, patience)
 		if err != nil {
@@ -151,7 +155,7 @@ func (p *play) oneAtATime(ctx context.Context) error {
 	f, n := &p.figures, min(batch, p.cfg.Sessions)
 	prompts, open := make([]prompt, n), make([]router.Reservation, n)
 	for i := range prompts {
-		prompts[i].set(&p.cfg, i*(p.cfg.Sessions/n), p.cfg.Tokens+p.cfg.TurnTokens)
+		p.set(&prompts[i], i*(p.cfg.Sessions/n), p.cfg.Tokens+p.cfg.TurnTokens)
 	}
 	life := func(i int, end bool) error {
 		d, err := p.d.Choose(ctx, &prompts[i].ask, patience)

@@ -19,27 +19,33 @@ type prompt struct {
 	ask    dispatch.Ask
 	locals []kv.LocalHash
 	hashes []kv.BlockHash
-	tokens []kv.Token // zeros: only their number counts
 }
 
-// set makes p the prompt of session number id, with this many tokens.
-func (p *prompt) set(cfg *Config, id, tokens int) {
-	p.locals, p.hashes = p.locals[:0], p.hashes[:0]
-	base := splitmix.Mix(cfg.Seed + uint64(id)*splitmix.Golden)
-	for i := range cfg.blocks(tokens) {
+// zeros are the tokens of all prompts: only their number counts. It returns at least this many.
+func (p *play) zeros(tokens int) []kv.Token {
+	p.zeroing.Lock()
+	defer p.zeroing.Unlock()
+	if len(p.zero) < tokens {
+		p.zero = make([]kv.Token, 2*tokens)
+	}
+	return p.zero[:tokens]
+}
+
+// set makes one the prompt of session number id, with this many tokens.
+func (p *play) set(one *prompt, id, tokens int) {
+	one.locals, one.hashes = one.locals[:0], one.hashes[:0]
+	base := splitmix.Mix(p.cfg.Seed + uint64(id)*splitmix.Golden)
+	for i := range p.cfg.blocks(tokens) {
 		local := kv.LocalHash(splitmix.Mix(base + uint64(i)))
 		hash := kv.BlockHash(local)
 		if i > 0 {
-			hash = kv.Chain(p.hashes[i-1], local)
+			hash = kv.Chain(one.hashes[i-1], local)
 		}
-		p.locals, p.hashes = append(p.locals, local), append(p.hashes, hash)
+		one.locals, one.hashes = append(one.locals, local), append(one.hashes, hash)
 	}
-	for len(p.tokens) < tokens {
-		p.tokens = append(p.tokens, 0)
-	}
-	p.ask.Reset()
-	p.ask.SetPrompt(p.tokens[:tokens], kv.Namespace{}, 0, cfg.BlockTokens, &textcache.Blocks{Locals: p.locals, Hashes: p.hashes})
-	p.ask.Request.PromptTokens, p.ask.Exact = tokens, true
+	one.ask.Reset()
+	one.ask.SetPrompt(p.zeros(tokens), kv.Namespace{}, 0, p.cfg.BlockTokens, &textcache.Blocks{Locals: one.locals, Hashes: one.hashes})
+	one.ask.Request.PromptTokens, one.ask.Exact = tokens, true
 }
 
 // batchBlocks is the number of blocks that a worker announces at a time: those of a step of 8,192 tokens in
