@@ -39,7 +39,7 @@ type Config struct {
 	// EventDelay is the time from the end of a pass until the router receives its cache
 	// events.
 	EventDelay time.Duration `min:"0s"`
-	// Gateways is the number of gateways. Each request arrives at one of them, in turn. They tell
+	// Gateways is the number of gateways. Requests arrive at the gateways in turn. Gateways tell
 	// each other their reservations. Default 1.
 	Gateways int `default:"1" min:"1" max:"64"`
 	// Lag delays all messages to and from the last gateway: reservations in both directions, and the

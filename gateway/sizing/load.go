@@ -35,7 +35,7 @@ type turn struct {
 	open
 }
 
-// open is what remains of a request until it ends.
+// open holds the part of a turn that is needed until the request ends.
 type open struct {
 	reservation router.Reservation
 	session     int
