@@ -3,8 +3,8 @@ package residency
 import (
 	"context"
 	"os"
-	"sync"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
