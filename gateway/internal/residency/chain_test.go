@@ -3,6 +3,7 @@ package residency
 import (
 	"context"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -298,7 +299,7 @@ var hostilities = []struct {
 	}, func(e events.Counts, _ Stats) uint64 { return e.OrphanBlocks }, 5},
 	{"blocks of another size", func(c *chained) {
 		e := storedEvent(mine, 0, "GPU")
-		e.BlockTokens, e.Hashes = 6, e.Hashes[:2]
+		e.BlockTokens, e.Hashes = blockTokens/2, slices.Concat(e.Hashes, e.Hashes)
 		c.evil.batch(e)
 		c.evil.batch(storedEvent(mine, 0, "GPU"))
 	}, func(e events.Counts, _ Stats) uint64 { return e.Dropped }, 1},
