@@ -189,9 +189,9 @@ func (w *worker) busy(factor float64) bool {
 const unknownBatchTokens = 10_000_000
 
 // eligible reports whether the worker may run req: healthy, in the right pool, not
-// avoided, and serving the model. Stalls and load are not considered.
+// avoided, in Among, and serving the model. Stalls and load are not considered.
 func (w *worker) eligible(req *Request) bool {
-	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) {
+	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) || !req.allows(w.id.Worker) {
 		return false
 	}
 	if req.Model == 0 {
