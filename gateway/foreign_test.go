@@ -125,7 +125,7 @@ func (w *telling) listens(topic string) *foreignRank {
 	return w.rank(zmq.SenderConfig{Endpoint: "tcp://127.0.0.1:0", ReplayEndpoint: "tcp://127.0.0.1:0", Bind: true, Topic: topic})
 }
 
-// source is what vLLM says of a rank.
+// source returns vLLM's description of a rank.
 func (r *foreignRank) source(rank int, topic string) string {
 	port := func(a net.Addr) int { return a.(*net.TCPAddr).Port }
 	return fmt.Sprintf(`{"data_parallel_rank":%d,"endpoint":"tcp://*:%d","replay_endpoint":"tcp://0.0.0.0:%d","topic":%q}`, rank, port(r.Addr()), port(r.ReplayAddr()), topic)
@@ -228,7 +228,7 @@ func (s *stand) overlaps(cases map[string][2]int) {
 }
 
 // TestSaltedBlocksOfOthers: what a salted request left in SGLang's cache or in vLLM's is found with the same salt, and
-// nobody else learns of it. Blocks without a salt are found by all, but where tenants have keys only an admin learns how many.
+// no other request learns of it. Blocks without a salt are found by all, but where tenants have keys only an admin learns how many.
 func TestSaltedBlocksOfOthers(t *testing.T) {
 	salts := PromptConfig{ForeignNamespace: func(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }}
 	digits := strings.Repeat("0123456789abcdef", 4)
@@ -290,9 +290,9 @@ func TestPublishersThatConnect(t *testing.T) {
 		c, _ := s.members.BoundCounts()
 		return c.Taken > 0
 	})
-	before, _ := s.members.BoundCounts() // until the workers had answered, they were nobody too
-	unknown := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@nobody@m"})
-	s.until("a message of nobody", func() bool {
+	before, _ := s.members.BoundCounts() // until the workers had answered, their topics were unknown too
+	unknown := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@unknown@m"})
+	s.until("an unknown topic", func() bool {
 		unknown.publish(t, []any{"AllBlocksCleared"})
 		c, _ := s.members.BoundCounts()
 		return c.NoWorker > before.NoWorker

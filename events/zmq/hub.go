@@ -40,22 +40,22 @@ type lookup func(ctx context.Context, host string) ([]netip.Addr, error)
 type Refusal struct {
 	From  netip.Addr
 	Topic string // at most 1 KiB; "" if none was read
-	Why   error  // one of the errors below
+	Why   error
 }
 
 // The reasons for refusing a connection.
 var (
-	ErrHandshake  = errors.New("zmq: the peer is no ZMTP publisher")
-	ErrWrongHost  = errors.New("zmq: the topic is that of a worker at another address")
-	ErrTaken      = errors.New("zmq: another connection speaks for this worker")
-	ErrOtherTopic = errors.New("zmq: a second topic over one connection")
-	ErrCrowded    = errors.New("zmq: too many connections from one address")
+	errHandshake  = errors.New("zmq: the peer is no ZMTP publisher")
+	errWrongHost  = errors.New("zmq: the topic is that of a worker at another address")
+	errTaken      = errors.New("zmq: another connection speaks for this worker")
+	errOtherTopic = errors.New("zmq: a second topic over one connection")
+	errCrowded    = errors.New("zmq: too many connections from one address")
 )
 
 // HubCounts are the counts of a [Hub] since its start.
 type HubCounts struct {
 	Connections uint64 // accepted
-	Handshake   uint64 // refused by ErrHandshake, and so on
+	Handshake   uint64 // refused by errHandshake, and so on
 	WrongHost   uint64
 	Taken       uint64
 	OtherTopic  uint64
@@ -201,7 +201,7 @@ func (h *Hub) with(nc net.Conn) {
 	if h.ctx.Err() != nil { // otherwise Close may have missed it
 		return
 	}
-	topic, err := "", ErrCrowded
+	topic, err := "", errCrowded
 	if !crowded {
 		topic, err = h.serve(nc, from)
 	}
@@ -225,7 +225,7 @@ func (h *Hub) count(why error) {
 	for _, c := range []struct {
 		err   error
 		count *uint64
-	}{{ErrHandshake, &h.counts.Handshake}, {ErrWrongHost, &h.counts.WrongHost}, {ErrTaken, &h.counts.Taken}, {ErrOtherTopic, &h.counts.OtherTopic}, {ErrCrowded, &h.counts.Crowded}} {
+	}{{errHandshake, &h.counts.Handshake}, {errWrongHost, &h.counts.WrongHost}, {errTaken, &h.counts.Taken}, {errOtherTopic, &h.counts.OtherTopic}, {errCrowded, &h.counts.Crowded}} {
 		if why == c.err {
 			*c.count++
 		}
@@ -245,7 +245,7 @@ func addressOf(nc net.Conn) netip.Addr {
 func (h *Hub) serve(nc net.Conn, from netip.Addr) (topic string, err error) {
 	c, err := handshake(nc, "SUB", h.cfg.MessageBytes, handshakeTimeout, "PUB", "XPUB")
 	if err != nil {
-		return "", ErrHandshake
+		return "", errHandshake
 	}
 	c.timeout = writeTimeout
 	if c.subscribe(1, h.cfg.Topic) != nil {
@@ -276,7 +276,7 @@ func (h *Hub) serve(nc net.Conn, from netip.Addr) (topic string, err error) {
 		if !named {
 			topic, named = string(frames[0]), true
 		} else if string(frames[0]) != topic {
-			return topic, ErrOtherTopic
+			return topic, errOtherTopic
 		}
 		if src != nil && src.ctx.Err() != nil { // the worker has left; it may have come back under another source
 			h.release(src, nc)
@@ -319,7 +319,7 @@ func (h *Hub) claim(topic string, from netip.Addr, nc net.Conn) (*BoundSource, e
 		return nil, nil
 	}
 	if !h.cfg.AnyAddress && !h.isAt(src.who.Host, from) {
-		return nil, ErrWrongHost
+		return nil, errWrongHost
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -327,7 +327,7 @@ func (h *Hub) claim(topic string, from netip.Addr, nc net.Conn) (*BoundSource, e
 	case !h.known[src]: // it left meanwhile
 		return nil, nil
 	case src.speaker != nil:
-		return nil, ErrTaken
+		return nil, errTaken
 	}
 	src.speaker = nc
 	return src, nil

@@ -140,7 +140,7 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestHubNames: a topic is that of the publisher with the most telling name, or of nobody.
+// TestHubNames: a topic is that of the publisher with the most telling name, or of no publisher.
 func TestHubNames(t *testing.T) {
 	a := Publisher{Pods: []string{"a", "10.0.0.1:8000", "10.0.0.1"}}
 	b := Publisher{Pods: []string{"b", "10.0.0.1:8001", "10.0.0.1"}}
@@ -164,31 +164,31 @@ func TestHubNames(t *testing.T) {
 	}
 }
 
-// TestHubRefuses: a connection can't speak for a worker at another address, for one that has a connection, or for two.
-func TestHubRefuses(t *testing.T) {
-	h, refusals := hubOf(t, HubConfig{MaxConnsPerHost: 4, lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
+// refused waits for a refusal.
+func refused(t *testing.T, refusals <-chan Refusal, why error, topic string) {
+	t.Helper()
+	select {
+	case r := <-refusals:
+		if r.Why != why || r.Topic != topic || r.From != netip.MustParseAddr("127.0.0.1") {
+			t.Errorf("%+v, want %v of %q", r, why, topic)
+		}
+	case <-time.After(time.Minute):
+		t.Errorf("not refused: %v", why)
+	}
+}
+
+// TestHubChecksAddresses: a connection can't speak for a worker at another address.
+func TestHubChecksAddresses(t *testing.T) {
+	h, refusals := hubOf(t, HubConfig{lookup: func(_ context.Context, host string) ([]netip.Addr, error) {
 		if host == "nowhere" {
 			return nil, errors.New("no such host")
 		}
 		return []netip.Addr{netip.MustParseAddr("10.1.2.3"), netip.MustParseAddr("::ffff:127.0.0.1")}, nil
 	}})
-	refused := func(why error, topic string) {
-		t.Helper()
-		select {
-		case r := <-refusals:
-			if r.Why != why || r.Topic != topic || r.From != netip.MustParseAddr("127.0.0.1") {
-				t.Errorf("%+v, want %v of %q", r, why, topic)
-			}
-		case <-time.After(time.Minute):
-			t.Errorf("not refused: %v", why)
-		}
-	}
 	far, named, lost := local, local, local
 	far.Host, far.Pods = "10.1.2.3", []string{"far"}
 	named.Host, named.Pods = "a-name", []string{"named"}
 	lost.Host, lost.Pods = "nowhere", []string{"lost"}
-	src := h.Source(local)
-	frames := src.Start()
 	for _, p := range []Publisher{far, lost} {
 		other := h.Source(p)
 		defer other.Close()
@@ -196,7 +196,7 @@ func TestHubRefuses(t *testing.T) {
 		s := speakTo(t, h)
 		s.says("kv@" + p.Pods[0] + "@m")
 		s.ends()
-		refused(ErrWrongHost, "kv@"+p.Pods[0]+"@m")
+		refused(t, refusals, errWrongHost, "kv@"+p.Pods[0]+"@m")
 	}
 	byName := h.Source(named)
 	defer byName.Close()
@@ -206,19 +206,28 @@ func TestHubRefuses(t *testing.T) {
 	kinds(t, byNameFrames, events.FrameConnected, events.FrameBatch)
 	s.Close()
 	kinds(t, byNameFrames, events.FrameDisconnected)
+	if c := h.Counts(); c.WrongHost != 2 {
+		t.Errorf("%+v", c)
+	}
+}
 
+// TestHubRefuses: a connection can't speak for a worker that has one, or for two.
+func TestHubRefuses(t *testing.T) {
+	h, refusals := hubOf(t, HubConfig{})
+	src := h.Source(local)
+	frames := src.Start()
 	first := speakTo(t, h)
 	first.says("a")
 	kinds(t, frames, events.FrameConnected, events.FrameBatch)
 	liar := speakTo(t, h)
 	liar.says("a")
 	liar.ends()
-	refused(ErrTaken, "a")
+	refused(t, refusals, errTaken, "a")
 	first.says("a") // the first one goes on
 	kinds(t, frames, events.FrameBatch)
 	first.says("named")
 	first.ends()
-	refused(ErrOtherTopic, "a")
+	refused(t, refusals, errOtherTopic, "a")
 	kinds(t, frames, events.FrameDisconnected)
 	next := speakTo(t, h)
 	next.says("a") // its place is free again
@@ -229,7 +238,17 @@ func TestHubRefuses(t *testing.T) {
 		t.Error(err)
 	}
 	kinds(t, frames, events.FrameMalformed, events.FrameDisconnected)
+	if c := h.Counts(); c.Taken != 1 || c.OtherTopic != 1 || c.Malformed != 2 {
+		t.Errorf("%+v", c)
+	}
+	if err := src.Close(); err != nil {
+		t.Error(err)
+	}
+}
 
+// TestHubIsBounded: peers that are no publishers, and a crowd from one address, are refused.
+func TestHubIsBounded(t *testing.T) {
+	h, refusals := hubOf(t, HubConfig{MaxConnsPerHost: 4})
 	for _, bad := range []string{"GET / HTTP/1.1\r\n\r\n" + string(make([]byte, 64))} {
 		nc, err := net.Dial("tcp", h.Addr().String())
 		if err != nil {
@@ -238,23 +257,18 @@ func TestHubRefuses(t *testing.T) {
 		_, _ = io.WriteString(nc, bad)
 		_, _ = io.Copy(io.Discard, nc)
 		nc.Close()
-		refused(ErrHandshake, "")
+		refused(t, refusals, errHandshake, "")
 	}
-	for range 4 {
-		speakTo(t, h)
+	for range 5 { // the connection before may still be counted
+		nc, err := net.Dial("tcp", h.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer nc.Close()
 	}
-	nc, err := net.Dial("tcp", h.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, _ = io.Copy(io.Discard, nc)
-	nc.Close()
-	refused(ErrCrowded, "")
-	if c := h.Counts(); c.WrongHost != 2 || c.Taken != 1 || c.OtherTopic != 1 || c.Handshake != 1 || c.Crowded == 0 || c.Malformed != 2 {
+	refused(t, refusals, errCrowded, "")
+	if c := h.Counts(); c.Handshake != 1 || c.Crowded == 0 {
 		t.Errorf("%+v", c)
-	}
-	if err := src.Close(); err != nil {
-		t.Error(err)
 	}
 }
 
