@@ -131,6 +131,13 @@ func (r *foreignRank) source(rank int, topic string) string {
 	return fmt.Sprintf(`{"data_parallel_rank":%d,"endpoint":"tcp://*:%d","replay_endpoint":"tcp://0.0.0.0:%d","topic":%q}`, rank, port(r.Addr()), port(r.ReplayAddr()), topic)
 }
 
+// config returns vLLM 0.32's description of a rank, its KVEventsConfig.
+func (r *foreignRank) config(topic string) string {
+	port := func(a net.Addr) int { return a.(*net.TCPAddr).Port }
+	return fmt.Sprintf(`{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:%d","replay_endpoint":"tcp://*:%d","buffer_steps":10000,"hwm":100000,"max_queue_size":100000,"topic":%q}`,
+		port(r.Addr()), port(r.ReplayAddr()), topic)
+}
+
 // stored is a BlockStored of whole blocks of this many tokens, whose names begin with name.
 func stored(name int, tokens []kv.Token, size int, medium string, more ...any) []any {
 	var names []uint64
@@ -161,10 +168,13 @@ func (s *stand) holding(url string, blocks ...int) {
 // are. The gateway needs nothing but their URL.
 func TestWorkersThatTell(t *testing.T) {
 	const size = 2 * blockTokens
-	t.Run("vLLM", func(t *testing.T) {
+	vllm := func(t *testing.T, by32 bool) {
 		w := newTelling(t, map[string]string{"/metrics": "# HELP vllm:cache_config_info x\nvllm:cache_config_info{block_size=\"8\",cache_dtype=\"auto\",num_gpu_blocks=\"100\",engine=\"0\"} 1.0\n"})
 		zero, one := w.listens("T"), w.listens("T")
 		w.says("/kv_event_sources", "["+one.source(1, "T")+","+zero.source(0, "T")+"]")
+		if by32 { // the form of vLLM 0.32
+			w.says("/kv_event_sources", fmt.Sprintf(`{"1":%s,"0":%s}`, one.config("T"), zero.config("T")))
+		}
 		s := newStand(t, Config{NoPredict: true, Workers: []members.WorkerConfig{{URL: w.http.URL}}})
 		zero.publish(t, stored(100, run(0, 40), size, "GPU"))
 		one.publish(t, stored(100, run(5000, 80), size, "GPU"))
@@ -180,7 +190,9 @@ func TestWorkersThatTell(t *testing.T) {
 		w.says("/kv_event_sources", "["+again.source(0, "")+"]")
 		again.publish(t, stored(100, run(0, 24), size, "GPU"))
 		s.holding(w.http.URL, 6)
-	})
+	}
+	t.Run("vLLM 0.32", func(t *testing.T) { vllm(t, true) })
+	t.Run("vLLM", func(t *testing.T) { vllm(t, false) })
 	t.Run("SGLang", func(t *testing.T) {
 		w := newTelling(t, nil)
 		r := w.listens("kv")
@@ -198,6 +210,8 @@ func TestWorkersThatTell(t *testing.T) {
 	for name, answers := range map[string]map[string]string{
 		"nothing":         {},
 		"pages":           {"/kv_event_sources": "<html>", "/metrics": "<html>", "/server_info": "<html>"},
+		"null publisher":  {"/kv_event_sources": `{"0":{"enable_kv_cache_events":false,"publisher":"null","endpoint":"tcp://*:5557","replay_endpoint":null,"topic":""}}`},
+		"render only":     {"/kv_event_sources": "{}"},
 		"no publisher":    {"/kv_event_sources": "[]", "/server_info": `{"kv_events":null}`},
 		"nonsense":        {"/kv_event_sources": `[{"endpoint":7}]`, "/metrics": cacheLine(`block_size="-1",num_gpu_blocks="x"`), "/server_info": `{"kv_events":{"publisher":"zmq","endpoint_port_base":70000,"dp_size":3}}`},
 		"other transport": {"/kv_event_sources": `[{"endpoint":"ipc:///tmp/x"}]`, "/server_info": `{"kv_events":{"publisher":"null","endpoint_port_base":5557}}`},
