@@ -95,6 +95,9 @@ func (t *translator) stored(e *wire.Event) (Stored, skipReason, error) {
 	} else if t.parts != e.BlockTokens/t.size { // its names could not be removed as they were stored
 		return Stored{}, otherGroup, nil
 	}
+	if e.Parent == 0 {
+		e.HasParent = false // llm-d's simulator (v0.10.2) names block 0 before the first block of a sequence
+	}
 	s := Stored{Tier: tier, Parent: kv.BlockHash(e.Parent), HasParent: e.HasParent}
 	ns := kv.Namespace{LoRA: string(e.LoRA), Salt: t.saltOf(e)}
 	if e.LoRA == nil && e.HasLoRAID {

@@ -347,6 +347,15 @@ func TestLongBlocks(t *testing.T) {
 	}
 }
 
+// TestParentZero: llm-d's simulator gives the first block of a sequence the parent 0.
+func TestParentZero(t *testing.T) {
+	e := root(1)
+	e.HasParent = true
+	if s, why, err := newTranslator(testBlock, 10).stored(&e); err != nil || why != notSkipped || s.HasParent {
+		t.Errorf("%+v %v %v", s, why, err)
+	}
+}
+
 // TestNamedCopies: an event without tokens gives the blocks that it names another tier.
 func TestNamedCopies(t *testing.T) {
 	sink := newNaive()

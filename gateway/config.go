@@ -28,6 +28,8 @@ import (
 type (
 	// WorkerConfig is the address of a worker, and facts that it does not publish itself.
 	WorkerConfig = members.WorkerConfig
+	// Bind is a port at which the gateway listens for the events of workers that connect.
+	Bind = members.Bind
 	// Sockets are the ports at which the host of each worker publishes the events of a further cache.
 	Sockets = members.Sockets
 	// PromptConfig configures how prompts become tokens.
@@ -75,6 +77,9 @@ type Config struct {
 	// this is the only gateway. The function calls notify with an error while there is a
 	// problem, and with nil when it is solved.
 	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
+	// Bind is where the gateway listens for the events of workers that publish nowhere else and connect
+	// instead. nil: nowhere.
+	Bind *Bind
 	// Consolidate lists further event sources of each worker, such as an offloading server
 	// beside the engine. All sources of a worker count as one cache: it holds a block while any
 	// source has it.

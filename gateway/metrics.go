@@ -155,6 +155,11 @@ func (g *Gateway) eventCounts() map[string]uint64 {
 	for name, n := range figures.ByName(g.dispatch.Index().Stats()) {
 		counts["index_"+name] = n
 	}
+	if bound, ok := g.members.BoundCounts(); ok {
+		for name, n := range figures.ByName(bound) {
+			counts["bound_"+name] = n
+		}
+	}
 	return counts
 }
 

@@ -29,7 +29,7 @@ import (
 // The gateway's own headers.
 const (
 	headerWorker = "X-Coppice-Worker" // in an answer: the worker that answered
-	// headerOverlap, in an answer, is the number of prompt blocks that the worker held.
+	// headerOverlap, in an answer, is the number of prompt blocks that the worker held, see tellsOverlap.
 	headerOverlap  = "X-Coppice-Overlap-Blocks"
 	headerBlocks   = "X-Coppice-Prompt-Blocks"
 	headerAttempts = "X-Coppice-Attempts"
@@ -72,6 +72,7 @@ type summary struct {
 	model                string
 	blocks, promptTokens int
 	inexact              bool
+	private              bool                                       // all blocks are of a namespace that only callers with the same tenant or salt have
 	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
 }
 
@@ -171,6 +172,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	}
 	p.took.hash = time.Since(began)
 	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model
+	p.private = ns.Salt != "" && in.PublicTokens == 0
 	if !in.Stream {
 		req.Reply = router.AtOnce
 	}
@@ -218,6 +220,13 @@ func (p *proxiedRequest) pinTo(id string) error {
 		}
 	}
 	return responses.NotFound(id)
+}
+
+// tellsOverlap reports whether the caller may know how much of its prompt the worker held. Blocks without a salt at a
+// worker that is not Coppice are those of all tenants: such workers know no tenants. At a Coppice worker their
+// owners declared them public.
+func (p *proxiedRequest) tellsOverlap() bool {
+	return p.admin || p.private || !p.member.Status().Foreign
 }
 
 // atMost returns min(n * times, most) without overflow. times 0 means unknown and counts as 1.

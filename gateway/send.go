@@ -286,7 +286,9 @@ func (p *proxiedRequest) mark(h http.Header) {
 	if pool := p.poolName(); pool != "" {
 		h.Set(headerPool, pool)
 	}
-	h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	if h.Del(headerOverlap); p.tellsOverlap() {
+		h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	}
 	h.Set(headerBlocks, strconv.Itoa(p.blocks))
 	h.Set(headerAttempts, strconv.Itoa(p.attempts))
 }

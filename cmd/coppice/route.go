@@ -31,11 +31,11 @@ type routeCmd struct {
 	Addr        string    `default:"127.0.0.1:8000" help:"Address to listen on. To accept other machines, use one like :8000 and set keys."`
 	Worker      []string  `placeholder:"URL" help:"URL of a worker, for example http://host:8080. Repeat the flag, or separate URLs by commas."`
 	WorkersFile string    `name:"workers-file" type:"path" placeholder:"FILE" help:"JSON file of workers, see above. The router reloads it when it changes."`
-	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Source of the workers' cache events: auto (from /v1/worker), zmq://*:5557, nats://host:4222, or none (guess), see above."`
+	Events      []string  `sep:"none" default:"auto" placeholder:"URL" help:"Source of the workers' cache events: auto (as each worker says), zmq://*:5557, zmq+bind://*:5557, nats://host:4222, or none (guess), see above."`
 	Consolidate []string  `sep:"none" placeholder:"URL" help:"Events of a second cache beside each worker, such as an offloading server: zmq://*:5700. The router merges both caches: a block counts while either holds it."`
 	Replicas    string    `placeholder:"URL" help:"NATS over which several routers of the same workers share reservations, sessions and predictions: nats://host:4222?prefix=P, or auto for the NATS of --events. Default: a single router."`
 	Model       modelPath `placeholder:"PATH" help:"Model directory, GGUF file or hf:owner/name[:file] with the tokenizer and chat template of the workers. Default: those that the first worker sends."`
-	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens per block of events. All workers and routers of a fleet need the same value."`
+	BlockTokens int       `name:"block-tokens" default:"16" min:"1" max:"4096" help:"Tokens per block of the index. All routers of a fleet need the same value; the workers' blocks are as long, or a multiple."`
 
 	poolFlags
 
@@ -59,7 +59,7 @@ type routeCmd struct {
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"Time limit of a health probe. After two failed probes in a row a worker gets no requests until it answers one."`
 
 	WorkerKey string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own requests to workers. Default: the first key without admin rights; without such a key an admin's, unless workers register over NATS."`
-	Salts     string `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does) or plain (by cache_salt alone, as vLLM does)."`
+	Salts     string `enum:"auto,coppice,plain" default:"auto" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does), plain (by cache_salt alone, as vLLM and SGLang do) or auto (plain while no worker is coppice serve)."`
 
 	serverFlags
 	MaxOpen int `name:"max-open" default:"16384" min:"1" max:"1<<24" help:"Most open requests."`

@@ -109,8 +109,11 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 // --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
 func (c *routeCmd) prompts(ctx context.Context) (cfg gateway.PromptConfig, digest string, err error) {
 	cfg.Namespace = conversation.Namespace
-	if c.Salts == "plain" {
+	switch c.Salts {
+	case "plain":
 		cfg.Namespace = plainNamespace
+	case "auto":
+		cfg.ForeignNamespace = plainNamespace
 	}
 	if c.Model == "" {
 		return cfg, "", nil
@@ -165,6 +168,12 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 			return errors.New("--events none excludes other values of --events")
 		case text == "none":
 			cfg.Approximate = true
+			continue
+		}
+		if rest, ok := strings.CutPrefix(text, bindScheme); ok {
+			if err := c.bind(cfg, rest); err != nil {
+				return err
+			}
 			continue
 		}
 		t, err := eventurl.Parse(text)

@@ -69,7 +69,7 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 		return nil
 	case g.Events != "":
 		return func(dp uint32) (events.Source, error) { return f.sockets(dp, g.Events, g.Replay, g.Topic) }
-	case len(m.sources()) > 0:
+	case len(m.sources()) > 0 && !f.connectsHere(m.sources()[0].endpoint):
 		all := m.sources()
 		return func(dp uint32) (events.Source, error) {
 			if int(dp) >= len(all) {
@@ -98,6 +98,8 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 			at.DP = dp
 			return nats.NewSource(at)
 		}
+	case f.cfg.Bind != nil:
+		return f.bound(m)
 	}
 	return nil
 }

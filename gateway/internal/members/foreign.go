@@ -55,46 +55,47 @@ func (f *Fleet) learnForeign(ctx context.Context, m *Member, s *description) err
 	return err
 }
 
-// vllmSources reads vLLM's answer at /kv_event_sources (get_kv_event_sources in its
-// vllm/entrypoints/serve/kv_events/api_router.py, since pull request 55844): one object per data-parallel rank. A draft of
-// the pull request had the list under the key "sources", which is accepted too. host takes the place of wildcards. ok is
-// false if the answer is something else. A worker that publishes nothing has an empty list.
+// vllmSource is vLLM's description of the publisher of a rank.
+type vllmSource struct {
+	Rank      int    `json:"data_parallel_rank"`
+	Publisher string `json:"publisher"`
+	Endpoint  string `json:"endpoint"`
+	Replay    string `json:"replay_endpoint"`
+	Topic     string `json:"topic"`
+}
+
+// vllmSources reads vLLM's answer at /kv_event_sources. vLLM 0.32 answers with an object of KVEventsConfig by data-parallel
+// rank (vllm/entrypoints/serve/instrumentator/basic.py), other versions with a list of objects that name their rank
+// (vllm/entrypoints/serve/kv_events/api_router.py, of pull request 55844), a draft of that with the list under the key
+// "sources". host takes the place of wildcards. ok is false if the answer is something else. A worker that publishes
+// nothing has no ranks there, or ranks whose publisher is "null".
 func vllmSources(body []byte, host string) (all []eventSource, ok bool) {
-	type source struct {
-		Rank     *int    `json:"data_parallel_rank"`
-		Endpoint *string `json:"endpoint"`
-		Replay   *string `json:"replay_endpoint"`
-		Topic    *string `json:"topic"`
-	}
-	var list []source
+	var list []vllmSource
 	if json.Unmarshal(body, &list) != nil {
-		var wrapped struct {
-			Sources *[]source `json:"sources"`
-		}
-		if json.Unmarshal(body, &wrapped) != nil || wrapped.Sources == nil {
+		var object map[string]json.RawMessage
+		if json.Unmarshal(body, &object) != nil {
 			return nil, false
 		}
-		list = *wrapped.Sources
-	}
-	rank := func(s source) int {
-		if s.Rank == nil {
-			return 0
+		for key, text := range object {
+			var one vllmSource
+			rank, err := strconv.Atoi(key)
+			if key == "sources" && json.Unmarshal(text, &list) == nil {
+				continue
+			}
+			if err != nil || json.Unmarshal(text, &one) != nil {
+				return nil, false
+			}
+			one.Rank = rank
+			list = append(list, one)
 		}
-		return *s.Rank
 	}
-	text := func(s *string) string {
-		if s == nil {
-			return ""
-		}
-		return *s
-	}
-	slices.SortStableFunc(list, func(a, b source) int { return cmp.Compare(rank(a), rank(b)) })
 	if len(list) > maxRanks {
 		return nil, false
 	}
+	slices.SortStableFunc(list, func(a, b vllmSource) int { return cmp.Compare(a.Rank, b.Rank) })
 	for _, s := range list {
-		at := eventSource{endpoint: reachable(text(s.Endpoint), host), replay: reachable(text(s.Replay), host), topic: text(s.Topic)}
-		if at.endpoint == "" || len(at.topic) > maxTopic {
+		at := eventSource{endpoint: reachable(s.Endpoint, host), replay: reachable(s.Replay, host), topic: s.Topic}
+		if at.endpoint == "" || s.Publisher != "" && s.Publisher != "zmq" || len(at.topic) > maxTopic {
 			return nil, true // a rank without events: all are guessed
 		}
 		all = append(all, at)

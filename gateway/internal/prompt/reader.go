@@ -33,6 +33,8 @@ type Config struct {
 	// Namespace returns the workers' cache namespace of a tenant with a cache salt. Default: as
 	// in package server.
 	Namespace func(tenant, salt string) kv.Namespace
+	// ForeignNamespace takes the place of Namespace while As.Foreign. Default: Namespace.
+	ForeignNamespace func(tenant, salt string) kv.Namespace
 	// Now is the clock for templates. Default time.Now.
 	Now func() time.Time
 }
@@ -69,6 +71,7 @@ type As struct {
 	Controls    chat.ControlMode // how control tokens in messages written by callers are treated
 	ToolsPrompt chat.ToolsPrompt // what happens to tools that the template does not print
 	BlockTokens int              // length of the blocks whose hashes are wanted; 0: none
+	Foreign     bool             // no worker is a Coppice worker
 }
 
 // New makes a Reader. The error is that of [Config.Validate].
@@ -122,7 +125,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
 	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
-	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
+	p.Namespace = r.namespace(as)(tenant, q.CacheSalt)
 	if as.BlockTokens > 0 {
 		p.Blocks.BlockTokens, p.Blocks.Namespace, p.Blocks.PublicTokens = as.BlockTokens, p.Namespace, p.PublicTokens
 	}
@@ -141,6 +144,14 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 		q.Reset() // it refers to parts of the body
 	}
 	return nil
+}
+
+// namespace returns the function from tenants and salts to the workers' namespaces.
+func (r *Reader) namespace(as As) func(tenant, salt string) kv.Namespace {
+	if as.Foreign && r.cfg.ForeignNamespace != nil {
+		return r.cfg.ForeignNamespace
+	}
+	return r.cfg.Namespace
 }
 
 // peekMessages reads a request to Anthropic's API into q, whose fields are those of a chat.
