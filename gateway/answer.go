@@ -39,8 +39,8 @@ type answer struct {
 	released   bool
 }
 
-// begin makes a the body of res, the answer to p, and reads its first bytes. On an error nothing
-// of the answer has been used, so another worker can still be asked.
+// begin makes a the body of res, the answer to p, and reads its first bytes, of a stream its first event. On an error nothing of
+// the answer has been used, so another worker can still be asked.
 func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
@@ -53,10 +53,13 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	}
 	a.buffer = p.g.buffers.Get().(*[]byte)
 	n, err := a.from.Read(*a.buffer)
-	for n == 0 && err == nil {
-		n, err = a.from.Read(*a.buffer)
+	for err == nil && n < len(*a.buffer) && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
+		more := 0
+		more, err = a.from.Read((*a.buffer)[n:])
+		n += more
+		p.attempt.heard.Store(time.Now().UnixNano())
 	}
-	if n == 0 && err != io.EOF {
+	if err != nil && err != io.EOF && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
 		p.g.buffers.Put(a.buffer)
 		*a = answer{}
 		return err

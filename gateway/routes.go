@@ -43,13 +43,8 @@ func (g *Gateway) mount() {
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
-	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
-	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
-	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
-	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
-		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
-	}
+	g.mountPassed()
 	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
@@ -120,7 +115,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // generate returns the handler for requests to the endpoint kind, which are routed by their
 // prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+	return g.proxied(g.cfg.Tenant, func(p *proxiedRequest, r *http.Request, tenant string) error {
 		if err := p.readPrompt(r, kind, tenant); err != nil {
 			return err
 		}
@@ -128,21 +123,13 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	})
 }
 
-// stored returns the handler for requests about a stored response, which the worker that has it answers.
-func (g *Gateway) stored() http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, _ string) error { return p.readStored(r.PathValue("id")) })
-}
-
-// forward handles requests that any worker with the model can answer.
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
-}
-
-// proxied returns a handler that admits a request, reads its body, calls read to prepare the
+// proxied returns a handler that admits a request whose caller tenantOf knows, reads its body, calls read to prepare the
 // question to the dispatcher, and forwards the request to a worker.
-func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+func (g *Gateway) proxied(
+	tenantOf func(*http.Request) (tenant string, admin bool, err error), read func(p *proxiedRequest, r *http.Request, tenant string) error,
+) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		tenant, admin, err := g.cfg.Tenant(r)
+		tenant, admin, err := tenantOf(r)
 		if err == nil {
 			err = g.enter(r)
 		}

@@ -120,12 +120,20 @@ type simFleetCmd struct {
 	PredictReq bool               `name:"predict-requests" help:"Predict as coppice route does: a prompt counts as cached at its worker until its first token."`
 	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"Time at which the first worker restarts with an empty cache; its requests are sent again. 0: never."`
 	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, for example itl=0.05;backlog=0. Default: the router's."`
+	Decisions  string             `type:"path" placeholder:"FILE" help:"Score the policies on the decisions that coppice route --record FILE wrote, in place of simulated traces: times to first tokens, and the regret of each choice, by a model of the workers that is fitted to the recording."`
+	Each       bool               `help:"With --decisions: print the regret of each choice."`
 	Time       bool               `help:"Also time the choices. This column differs from run to run."`
 	tableFlags
 }
 
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
+	if c.Decisions != "" {
+		return c.score(ctx)
+	}
+	if c.Each {
+		return errors.New("--each is for --decisions")
+	}
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Requests: c.Requests, Seed: c.Seed, Base: fleet.Config{
 		Kind: c.Worker, KVTokens: c.KVTokens, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}

@@ -1,0 +1,41 @@
+package dispatch
+
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/router"
+)
+
+// Seen holds what the router knew when it chose a worker for a request.
+type Seen struct {
+	At          time.Duration // since the Dispatcher was made
+	Explanation router.Explanation
+	Loads       []router.Load // of all workers, ascending by rank
+}
+
+// see records what the router knows before it chooses for a. It takes about as long as the choice. The caller holds the mutex.
+func (d *Dispatcher) see(a *Ask, now time.Duration) {
+	if !d.cfg.Record {
+		return
+	}
+	a.Seen.At = now
+	a.Seen.Loads = d.router.Loads(now, a.Seen.Loads[:0])
+	var err error
+	if a.Seen.Explanation, err = d.router.Explain(now, &a.Request); err != nil {
+		a.Seen.Explanation = router.Explanation{} // then there is no choice either
+	}
+}
+
+// Spec returns the spec of a joined rank, and whether it is known.
+func (d *Dispatcher) Spec(w kv.Rank) (router.WorkerSpec, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	k := d.ranks[w]
+	if k == nil {
+		return router.WorkerSpec{}, false
+	}
+	spec := k.spec
+	spec.Pool = d.groups.Load().pool[w.Worker]
+	return spec, true
+}
