@@ -95,15 +95,16 @@ func TestRepeatsAreBounded(t *testing.T) {
 		var workers []*worker
 		var asked atomic.Int32
 		for i := range 5 {
-			w := newForeign(t, fmt.Sprint("w", i))
+			workers = append(workers, newForeign(t, fmt.Sprint("w", i)))
+		}
+		s := newStand(t, Config{ProbeEvery: time.Hour, Retries: tc.retries, Repeats: tc.repeats}, workers...)
+		s.ready(5)
+		for _, w := range workers {
 			w.does(func(http.ResponseWriter, *http.Request) {
 				asked.Add(1)
 				panic(http.ErrAbortHandler)
 			})
-			workers = append(workers, w)
 		}
-		s := newStand(t, Config{ProbeEvery: time.Hour, Retries: tc.retries, Repeats: tc.repeats}, workers...)
-		s.ready(5)
 		for _, stream := range []string{"false", "true"} {
 			asked.Store(0)
 			if r := s.ask(t.Context(), run(0, 8), `,"stream":`+stream); r.StatusCode != 502 || int(asked.Load()) != tc.tries || !strings.Contains(r.text, "worker_failed") {

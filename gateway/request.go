@@ -62,6 +62,7 @@ type proxiedRequest struct {
 	status   int
 	fault    error
 	again    again
+	picked   bool // the request is sent by the caller of Pick
 	answer   answer
 	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
 	recorded recorded
@@ -163,6 +164,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	ask.Reset()
 	ask.Exact = in.Exact
 	req := &ask.Request
+	req.Tenant = xxh3.HashString(tenant)
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index

@@ -82,6 +82,8 @@ func TestSimFleetRefuses(t *testing.T) {
 		"omit buckets":                   {"--decisions", "sim.go", "--policies", "buckets:2:turn"},
 		"--decisions: open":              {"--decisions", "none.jsonl"},
 		"route --record writes such":     {"--decisions", "sim.go"},
+		"at least 2 gateways":            {"--lag", "1s"},
+		"want PredictRequests":           {"--gateways", "2", "--predict", "1s"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
 	}
