@@ -130,7 +130,7 @@ func (g *Gateway) scrape() scrape {
 		s.Pools[name] = g.dispatch.PoolSize(name)
 	}
 	texts := g.reading.Load().Stats()
-	s.Records = map[string]uint64{}
+	s.Records = map[string]uint64{"written": 0, "dropped": 0}
 	if g.recorder != nil {
 		s.Records["written"], s.Records["dropped"] = g.recorder.Counts()
 	}

@@ -46,13 +46,13 @@ func (g *Gateway) describeWorker(w kv.Rank) decisions.Worker {
 	return decisions.Describe(name, w, &spec)
 }
 
-// recorded is the decision of an attempt that is to be recorded; Decision is nil if it is not.
+// recorded is the decision of an attempt, for the recording; Decision is nil without one.
 type recorded struct {
 	recording.Entry
 	at time.Time // of the choice
 }
 
-// remember copies what is to be recorded of the decision that was just made. The time since began passed with choosing.
+// remember copies the facts that the recording needs of the decision that was just made. The time since began passed with choosing.
 func (p *proxiedRequest) remember(began time.Time) {
 	if p.g.recorder == nil {
 		return

@@ -59,22 +59,7 @@ func TestRecord(t *testing.T) {
 	if old, err := os.ReadFile(path + ".1"); err != nil || string(old) != "of an earlier run" {
 		t.Errorf("the file before is %q, %v", old, err)
 	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	hashes := kv.NewHasher(kv.Namespace{}, blockTokens)
-	for i := range 10 {
-		hash, local := hashes.Next(run(blockTokens*i, blockTokens))
-		for _, h := range []uint64{uint64(hash), uint64(local)} {
-			if strings.Contains(string(text), fmt.Sprintf("%016x", h)) || strings.Contains(string(text), fmt.Sprint(h)) {
-				t.Errorf("hash %x is in the file", h)
-			}
-		}
-	}
-	if strings.Contains(string(text), "somebody") || strings.Contains(string(text), "prompt\"") {
-		t.Errorf("%s", text)
-	}
+	noSecrets(t, path)
 	f, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +90,27 @@ func TestRecord(t *testing.T) {
 	}
 }
 
+// noSecrets checks that a recording has no name of a caller, no prompt, and no hash as it is.
+func noSecrets(t *testing.T, path string) {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hashes := kv.NewHasher(kv.Namespace{}, blockTokens)
+	for i := range 10 {
+		hash, local := hashes.Next(run(blockTokens*i, blockTokens))
+		for _, h := range []uint64{uint64(hash), uint64(local)} {
+			if strings.Contains(string(text), fmt.Sprintf("%016x", h)) || strings.Contains(string(text), fmt.Sprint(h)) {
+				t.Errorf("hash %x is in the file", h)
+			}
+		}
+	}
+	if strings.Contains(string(text), "somebody") || strings.Contains(string(text), "prompt\"") {
+		t.Errorf("%s", text)
+	}
+}
+
 // TestRecordNeedsAFile: a gateway that can't record does not start.
 func TestRecordNeedsAFile(t *testing.T) {
 	if g, err := New(Config{Record: filepath.Join(t.TempDir(), "none", "x")}); err == nil || !strings.Contains(err.Error(), "recording: can't begin") {
@@ -117,7 +123,7 @@ type modelled struct {
 	name    string
 	at      *pipes
 	compute chan struct{}         // has room for one; not a mutex, for which the clock would not advance
-	cached  map[kv.BlockHash]bool // owned by who filled compute
+	cached  map[kv.BlockHash]bool // owned by the goroutine that filled compute
 }
 
 const modelledToken, modelledBase, modelledDecode = 500 * time.Microsecond, 5 * time.Millisecond, 2 * time.Millisecond

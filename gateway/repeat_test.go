@@ -10,22 +10,26 @@ import (
 	"time"
 )
 
+// dies ends an answer after its worker has begun the request.
+func dies(rw http.ResponseWriter, r *http.Request) {
+	begins(rw)
+	panic(http.ErrAbortHandler)
+}
+
+// diesIn returns an answer that ends after the header of a stream and these bytes.
+func diesIn(part string) http.HandlerFunc {
+	return func(rw http.ResponseWriter, r *http.Request) {
+		begins(rw)
+		rw.Header().Set("Content-Type", "text/event-stream")
+		io.WriteString(rw, part)
+		rw.(http.Flusher).Flush()
+		panic(http.ErrAbortHandler)
+	}
+}
+
 // TestRepeats: a request whose worker dies with it, before a byte of the answer reached the client, goes to another worker once,
 // unless it has effects beyond its answer. Each try and each request is counted once.
 func TestRepeats(t *testing.T) {
-	headerAlone := func(part string) http.HandlerFunc {
-		return func(rw http.ResponseWriter, r *http.Request) {
-			begins(rw)
-			rw.Header().Set("Content-Type", "text/event-stream")
-			io.WriteString(rw, part)
-			rw.(http.Flusher).Flush()
-			panic(http.ErrAbortHandler)
-		}
-	}
-	dies := func(rw http.ResponseWriter, r *http.Request) {
-		begins(rw)
-		panic(http.ErrAbortHandler)
-	}
 	const completion, chat, responses, messages = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"
 	const hi = `"messages":[{"role":"user","content":"Hi"}],"max_tokens":2`
 	for _, tc := range []struct {
@@ -35,8 +39,8 @@ func TestRepeats(t *testing.T) {
 	}{
 		{completion, `{"prompt":"x","max_tokens":2}`, dies, true},
 		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, dies, true},
-		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, headerAlone(""), true},
-		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, headerAlone("data: {\"tok"), true},
+		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn(""), true},
+		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn("data: {\"tok"), true},
 		{completion, `{"prompt":"x","max_tokens":2,"store":true}`, dies, false},
 		{"/v1/embeddings", `{"input":"x"}`, dies, true},
 		{chat, `{` + hi + `,"tools":[{"type":"function","function":{"name":"f"}}]}`, dies, true},

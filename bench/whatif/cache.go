@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/router/decisions"
 )
 
-// cache is what a simulated worker has cached: blocks, the most recently used first.
+// cache holds the blocks that a simulated worker has cached, the most recently used first.
 type cache struct {
 	most   int // blocks; 0: no limit
 	order  *list.List

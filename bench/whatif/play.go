@@ -48,7 +48,7 @@ type worker struct {
 	ends []time.Duration // of its requests
 }
 
-// outcome is what became of a request.
+// outcome holds the worker of a request, and its times.
 type outcome struct {
 	worker       int
 	ttft, regret time.Duration

@@ -47,7 +47,7 @@ func sample(requests int) (text []byte, written []Decision, prompts [][]kv.Block
 	return text, written, prompts
 }
 
-// TestRecording: what was written is read again; prompts have equal hashes where they are equal, and each hash is written once.
+// TestRecording: all that was written comes back; prompts have equal hashes where they are equal, and each hash is written once.
 func TestRecording(t *testing.T) {
 	text, written, prompts := sample(200)
 	rec, err := Read(bytes.NewReader(text))
@@ -108,10 +108,10 @@ func TestLongPrompts(t *testing.T) {
 		}
 		return out
 	}
-	first := fresh(MaxBlocks - 1)
-	for _, prompt := range [][]kv.BlockHash{first, fresh(MaxBlocks), fresh(MaxBlocks + 1)} {
+	first := fresh(maxBlocks - 1)
+	for _, prompt := range [][]kv.BlockHash{first, fresh(maxBlocks), fresh(maxBlocks + 1)} {
 		d := Decision{PromptTokens: 16 * len(prompt), Attempt: 1}
-		if text = e.AppendDecision(text, &d, prompt, 0); d.Cut != (len(prompt) > MaxBlocks) {
+		if text = e.AppendDecision(text, &d, prompt, 0); d.Cut != (len(prompt) > maxBlocks) {
 			t.Errorf("%d blocks: cut %v", len(prompt), d.Cut)
 		}
 	}
@@ -131,7 +131,7 @@ func TestLongPrompts(t *testing.T) {
 	for i := range rec.Decisions {
 		lengths = append(lengths, len(rec.Chain(&rec.Decisions[i], nil)))
 	}
-	if !slices.Equal(lengths, []int{MaxBlocks - 1, MaxBlocks, MaxBlocks, MaxBlocks - 1}) {
+	if !slices.Equal(lengths, []int{maxBlocks - 1, maxBlocks, maxBlocks, maxBlocks - 1}) {
 		t.Errorf("prompts have %v blocks", lengths)
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // Limits of a recording.
 const (
-	MaxBlocks     = 1 << 14 // of a prompt; later blocks are left out
+	maxBlocks     = 1 << 14 // of a prompt; later blocks are left out
 	MaxCandidates = 32      // of a decision
 	// maxKnown bounds the hashes that the Encoder remembers to have written. After that it writes prompts in full again. 2^20 take
 	// about 40 MB.
@@ -60,8 +60,8 @@ func (e *Encoder) Worker(dst []byte, w kv.Rank, describe func(kv.Rank) Worker) (
 // AppendDecision appends d to dst. hashes are the chained hashes of its prompt's blocks, session that of its session, 0 for none:
 // AppendDecision sets the fields of d that have their encrypted form.
 func (e *Encoder) AppendDecision(dst []byte, d *Decision, hashes []kv.BlockHash, session uint64) []byte {
-	if d.Cut = len(hashes) > MaxBlocks; d.Cut {
-		hashes = hashes[:MaxBlocks]
+	if d.Cut = len(hashes) > maxBlocks; d.Cut {
+		hashes = hashes[:maxBlocks]
 	}
 	if session != 0 {
 		d.Session = e.encrypt(session, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 )
 
-// Recording is what a recording has.
+// Recording holds the contents of a recording.
 type Recording struct {
 	Head      Head
 	Workers   []Worker
@@ -31,7 +31,7 @@ func (r *Recording) Chain(d *Decision, dst []Hash) []Hash {
 	return dst
 }
 
-// maxLine bounds a line: a prompt of MaxBlocks blocks of 19 bytes, and MaxCandidates candidates, take far less.
+// maxLine bounds a line: a prompt of maxBlocks blocks of 19 bytes, and MaxCandidates candidates, take far less.
 const maxLine = 4 << 20
 
 // Read reads a recording. A last line without an end is left out, since its writer may have been killed. Errors name the line.
@@ -121,7 +121,7 @@ func (r *Recording) decision(d *Decision) error {
 		d.ExpectedOutput < 0 || d.ExpectedOutput > router.MaxPromptTokens {
 		return errors.New("it has a number out of its range")
 	}
-	most := min(MaxBlocks, d.PromptTokens/r.Head.BlockTokens)
+	most := min(maxBlocks, d.PromptTokens/r.Head.BlockTokens)
 	if _, ok := r.parents[d.After]; d.After != 0 && !ok {
 		return fmt.Errorf("its first blocks end with %016x, which is in no earlier line", uint64(d.After))
 	}

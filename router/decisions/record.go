@@ -114,7 +114,7 @@ func (c *Candidate) CachedBlocks() (n int) {
 	return n
 }
 
-// Result is what was learnt of a decision.
+// Result holds the facts that were learnt of a decision.
 type Result struct {
 	Outcome string `json:"outcome"` // of the attempt: "answered", or why it failed
 	Status  int    `json:"status,omitempty"`

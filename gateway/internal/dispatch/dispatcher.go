@@ -182,7 +182,9 @@ func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration)
 	d.mu.Lock()
 	now := d.now()
 	d.find(a)
-	d.see(a, now)
+	if d.cfg.Record {
+		a.Seen.see(d.router, now, &a.Request)
+	}
 	decision, err := d.router.Select(now, &a.Request)
 	if err == nil {
 		d.reserved(a, decision, now)
@@ -265,7 +267,9 @@ func (d *Dispatcher) pump(now time.Duration) {
 		w := d.waiting[ticket]
 		w.ask.lookUp(d.index, d.BlockTokens())
 		d.find(w.ask)
-		d.see(w.ask, now)
+		if d.cfg.Record {
+			w.ask.Seen.see(d.router, now, &w.ask.Request)
+		}
 		decision, err := d.router.Take(now, ticket, w.ask.overlaps)
 		if errors.Is(err, router.ErrBusy) || errors.Is(err, router.ErrFull) {
 			return

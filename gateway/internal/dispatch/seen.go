@@ -14,16 +14,13 @@ type Seen struct {
 	Loads       []router.Load // of all workers, ascending by rank
 }
 
-// see records what the router knows before it chooses for a. It takes about as long as the choice. The caller holds the mutex.
-func (d *Dispatcher) see(a *Ask, now time.Duration) {
-	if !d.cfg.Record {
-		return
-	}
-	a.Seen.At = now
-	a.Seen.Loads = d.router.Loads(now, a.Seen.Loads[:0])
+// see records what r knows before it chooses for req. It takes about as long as the choice. The caller holds the dispatcher's mutex.
+func (s *Seen) see(r *router.Router, now time.Duration, req *router.Request) {
+	s.At = now
+	s.Loads = r.Loads(now, s.Loads[:0])
 	var err error
-	if a.Seen.Explanation, err = d.router.Explain(now, &a.Request); err != nil {
-		a.Seen.Explanation = router.Explanation{} // then there is no choice either
+	if s.Explanation, err = r.Explain(now, req); err != nil {
+		s.Explanation = router.Explanation{} // then there is no choice either
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/router/decisions"
 )
 
-// Config says what to write, and where.
+// Config has the path of the file, its limit and the facts in it.
 type Config struct {
 	Path string
 	// MaxBytes bounds the file and the one before it together: at half of it, the file is renamed to Path + ".1", in the place of an
@@ -58,7 +58,7 @@ type Recorder struct {
 	out     *bufio.Writer
 	size    int64
 	buf     []byte
-	failed  error // nothing is written any more
+	failed  error // nothing is written after it
 }
 
 // Open begins a recording. A file that is there is renamed as one that is full.

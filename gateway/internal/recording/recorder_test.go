@@ -117,7 +117,7 @@ func TestAddNeverWaits(t *testing.T) {
 		if written, dropped := r.Counts(); written == 0 || written+dropped != uint64(all) || r.bytes.Load() != 0 {
 			t.Errorf("%d are written, %d dropped of %d; %d bytes are queued", written, dropped, all, r.bytes.Load())
 		}
-		r.Add(entry(0, 1)) // late: nobody reads it
+		r.Add(entry(0, 1)) // late: it stays in the queue
 	}
 }
 
