@@ -94,7 +94,7 @@ func TestRecording(t *testing.T) {
 	}
 }
 
-// TestLongPrompts: the blocks of a prompt are bounded, and so is what the Encoder remembers.
+// TestLongPrompts: the blocks of a prompt are bounded, and so is the memory of the Encoder.
 func TestLongPrompts(t *testing.T) {
 	e := NewEncoder([16]byte{})
 	text := e.AppendHead(nil, testHead)

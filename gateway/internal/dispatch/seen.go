@@ -14,7 +14,8 @@ type Seen struct {
 	Loads       []router.Load // of all workers, ascending by rank
 }
 
-// see records what r knows before it chooses for req. It takes about as long as the choice. The caller holds the dispatcher's mutex.
+// see records what r knows before it chooses for req. It copies the terms of all workers, which takes several times as long as the choice
+// among hundreds of them. The caller holds the dispatcher's mutex.
 func (s *Seen) see(r *router.Router, now time.Duration, req *router.Request) {
 	s.At = now
 	s.Loads = r.Loads(now, s.Loads[:0])
