@@ -48,8 +48,8 @@ func (a *answer) expect(p *proxiedRequest, res *http.Response) {
 	a.usage.field = p.wire.cached
 }
 
-// begin is expect, and reads the first bytes. On an error nothing of the answer has been used, so another worker can
-// still be asked.
+// begin is expect, and reads the first bytes, of a stream the first event. On an error nothing of the answer has been used, so
+// another worker can still be asked.
 func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	a.expect(p, res)
 	if res.ContentLength == 0 {
@@ -58,10 +58,13 @@ func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
 	}
 	a.buffer = p.g.buffers.Get().(*[]byte)
 	n, err := a.from.Read(*a.buffer)
-	for n == 0 && err == nil {
-		n, err = a.from.Read(*a.buffer)
+	for err == nil && n < len(*a.buffer) && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
+		more := 0
+		more, err = a.from.Read((*a.buffer)[n:])
+		n += more
+		p.attempt.heard.Store(time.Now().UnixNano())
 	}
-	if n == 0 && err != io.EOF {
+	if err != nil && err != io.EOF && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
 		p.g.buffers.Put(a.buffer)
 		*a = answer{}
 		return err

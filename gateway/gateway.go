@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/global"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
+	"github.com/coppice-llm/coppice/gateway/internal/recording"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -36,7 +37,8 @@ type Gateway struct {
 	sites     *web.Sites
 	members   *members.Fleet
 	dispatch  *dispatch.Dispatcher
-	peers     dispatch.Peers // nil if this is the only gateway
+	peers     dispatch.Peers      // nil if this is the only gateway
+	recorder  *recording.Recorder // nil if nothing is recorded
 	reading   atomic.Pointer[reading]
 	attempts  attempts
 	transport *http.Transport
@@ -106,7 +108,7 @@ func New(cfg Config) (*Gateway, error) {
 	}); err != nil {
 		return nil, err
 	}
-	if err := g.start(); err != nil {
+	if err := errors.Join(g.openRecording(), g.start()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
@@ -277,5 +279,8 @@ func (g *Gateway) Close() error {
 	err = errors.Join(err, g.members.Close())
 	g.clock.Wait()
 	g.transport.CloseIdleConnections()
+	if g.recorder != nil {
+		err = errors.Join(err, g.recorder.Close())
+	}
 	return err
 }

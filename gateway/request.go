@@ -56,15 +56,16 @@ type proxiedRequest struct {
 	member   *members.Member // the worker that was asked last
 	decision router.Decision
 	attempt  *attempt
-	attempts int
+	attempts int                 // 1 + again.moves + again.repeats
 	pools    *dispatch.Partition // the pools at the time of the request's arrival; nil without pools
 	pool     router.PoolID       // current pool; 0 without pools
 	status   int
 	fault    error
+	again    again
 	picked   bool // the request is sent by the caller of Pick
-	stuck    bool // no other worker may be asked, because the last one may have begun the request
 	answer   answer
 	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
+	recorded recorded
 }
 
 // summary holds the facts about a prompt for headers and metrics.

@@ -43,13 +43,8 @@ func (g *Gateway) mount() {
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
-	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
-	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
-	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
-	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
-		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
-	}
+	g.mountPassed()
 	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
@@ -123,7 +118,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // generate returns the handler for requests to the endpoint kind, which are routed by their
 // prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+	return g.proxied(g.cfg.Tenant, func(p *proxiedRequest, r *http.Request, tenant string) error {
 		if err := p.readPrompt(r, kind, tenant); err != nil {
 			return err
 		}
@@ -131,21 +126,11 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	})
 }
 
-// stored returns the handler for requests about a stored response, which the worker that has it answers.
-func (g *Gateway) stored() http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, _ string) error { return p.readStored(r.PathValue("id")) })
-}
-
-// forward handles requests that any worker with the model can answer.
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
-}
-
-// proxied returns a handler that admits a request, reads its body, calls read to prepare the
+// proxied returns a handler that admits a request whose caller tenantOf knows, reads its body, calls read to prepare the
 // question to the dispatcher, and forwards the request to a worker.
-func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+func (g *Gateway) proxied(tenantOf tenantFunc, read readFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		p := g.admit(w, r, read)
+		p := g.admit(w, r, tenantOf, read)
 		if p == nil {
 			return
 		}
@@ -164,10 +149,17 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 	}
 }
 
-// admit admits a request, reads its body and calls read to prepare the question to the dispatcher. If any of this
-// fails, admit answers the request and returns nil. Otherwise the caller must call leave.
-func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, read func(p *proxiedRequest, r *http.Request, tenant string) error) *proxiedRequest {
-	tenant, admin, err := g.cfg.Tenant(r)
+type (
+	// tenantFunc returns the tenant of a request, or refuses it, as Config.Tenant.
+	tenantFunc = func(*http.Request) (tenant string, admin bool, err error)
+	// readFunc prepares the question to the dispatcher for a request whose body has been read. The error is for the client.
+	readFunc = func(p *proxiedRequest, r *http.Request, tenant string) error
+)
+
+// admit admits a request whose caller tenantOf knows, reads its body and calls read to prepare the question to the dispatcher. If
+// any of this fails, admit answers the request and returns nil. Otherwise the caller must call leave.
+func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, tenantOf tenantFunc, read readFunc) *proxiedRequest {
+	tenant, admin, err := tenantOf(r)
 	if err == nil {
 		err = g.enter(r)
 	}

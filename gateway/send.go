@@ -29,9 +29,9 @@ const (
 	phaseRunning    = "running"
 )
 
-// RoundTrip sends a request to the worker chosen for it. If the worker fails before it has begun
-// the request, other workers are asked, up to Config.Retries of them. The reverse proxy calls
-// RoundTrip with a request that RoundTrip may change.
+// RoundTrip sends a request to the worker chosen for it. If the worker fails before a byte of its answer went to the
+// client, other workers are asked, as another says. The reverse proxy calls RoundTrip with a request that RoundTrip may
+// change.
 func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	ctx := p.ctx
@@ -50,8 +50,8 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Context().Err() != nil {
 			return nil, context.Cause(r.Context())
 		}
-		if p.stuck || p.attempts > max(0, g.cfg.Retries) {
-			return nil, err
+		if !p.another(r) {
+			return nil, p.last(r, err)
 		}
 		ask := &p.buffer.ask
 		ask.Request.Session = 0
@@ -64,7 +64,6 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if avoid {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
 		}
-		g.metrics.Retries.Inc()
 	}
 }
 
@@ -95,8 +94,9 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
 		}
 		if m := g.members.Summary().ByID[d.Worker.Worker]; m != nil {
-			if p.attempt = g.attempts.start(ctx, m, !p.picked && p.attempts < g.cfg.Retries); p.attempt != nil {
+			if p.attempt = g.attempts.start(ctx, m, !p.picked && p.again.moves < g.cfg.Retries); p.attempt != nil {
 				p.member = m
+				p.remember(began)
 				return nil
 			}
 		}
@@ -176,6 +176,7 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 			err = errStalled
 		}
 		if err == nil {
+			p.count(outcomeAnswered)
 			return res, false, nil
 		}
 		res.Body.Close()
@@ -185,6 +186,8 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 	switch {
 	case members.Exhausted(err):
 		g.dispatch.Rollback(d.Reservation)
+		p.again.begun = false
+		p.count(outcomeUnreached)
 		g.log.Error("out of file descriptors: raise the limit or lower --max-conns", zap.Error(err))
 		return nil, false, errInternal
 	case unconnected(err) && !a.sent.Load():
@@ -200,11 +203,8 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 			m.Nudge()
 		}
 	}
-	if p.stuck = !a.movable(err); p.stuck {
-		p.fault = failedLate(m.Name(), a.phase.Load() == begun)
-	} else {
-		p.fault = unavailable(m.Name(), err)
-	}
+	p.again.begun, p.fault = !a.movable(err), unavailable(m.Name(), err)
+	p.count(a.outcome(err, gone))
 	if !gone {
 		g.log.Warn("worker did not answer", m.Field(), zap.Int("attempt", p.attempts), zap.Bool("begun", a.phase.Load() == begun), zap.Error(err))
 	}
@@ -261,7 +261,7 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	if res.StatusCode < http.StatusOK {
 		return fmt.Errorf("it answers with status %d and switches protocols, without a request to do so", res.StatusCode)
 	}
-	if p.attempt.declined(res) && p.attempts <= p.g.cfg.Retries && p.others() {
+	if p.attempt.declined(res) && p.again.moves < p.g.cfg.Retries && p.others() {
 		return &busyError{res.StatusCode}
 	}
 	if res.StatusCode == http.StatusServiceUnavailable {

@@ -55,8 +55,12 @@ type routeCmd struct {
 	BusyFactor   float64            `name:"busy-factor" default:"0" min:"0" max:"1e9" help:"A worker also counts as busy when its prompts to compute fill this many steps. 0: it is busy only when it runs as many requests as it can."`
 	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" min:"0s" max:"24h" help:"Longest wait of a request while all workers are busy. 0: requests do not wait."`
 	Retries      int                `default:"2" help:"How often a request is sent to another worker if the first has not begun to compute it. 0: never."`
+	Repeats      int                `default:"1" help:"How often a request is sent again after its worker failed with it, before a byte of the answer reached the client. Not those that store a response or have tools that the server runs. 0: never, so that a request that crashes its worker takes down only one."`
 	ProbeEvery   time.Duration      `name:"probe-every" default:"1s" min:"1ms" max:"24h" help:"Interval of health probes of a worker."`
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" min:"1ms" max:"24h" help:"Time limit of a health probe. After two failed probes in a row a worker gets no requests until it answers one."`
+
+	Record    string   `type:"path" placeholder:"FILE" help:"Write each choice of a worker to FILE: what the router knew, chose and learnt of it. It has no text and no tokens. coppice sim fleet --decisions FILE scores other policies on it."`
+	RecordMax byteSize `name:"record-max" default:"256MiB" min:"1MiB" max:"1TiB" help:"Most bytes of --record and the file before it, FILE.1, together."`
 
 	WorkerKey string `name:"worker-key" placeholder:"KEY" help:"Key for the router's own requests to workers. Default: the first key without admin rights; without such a key an admin's, unless workers register over NATS."`
 	Salts     string `enum:"auto,coppice,plain" default:"auto" help:"How caches are separated: coppice (by tenant and cache_salt, as coppice serve does), plain (by cache_salt alone, as vLLM and SGLang do) or auto (plain while no worker is coppice serve)."`

@@ -45,9 +45,10 @@ func (c *routeCmd) gateway(ctx context.Context, keys []server.Key, file []byte, 
 		},
 		// The gateway takes zeros for its defaults: translate those that mean none. A nanosecond is over before any
 		// request ends and frees a worker.
-		EventOutlast: cmp.Or(c.Outlast, -1), StallAfter: cmp.Or(c.StallAfter, -1), Retries: cmp.Or(c.Retries, -1), QueueTimeout: cmp.Or(c.QueueTimeout, 1),
+		EventOutlast: cmp.Or(c.Outlast, -1), StallAfter: cmp.Or(c.StallAfter, -1), Retries: cmp.Or(c.Retries, -1), Repeats: cmp.Or(c.Repeats, -1), QueueTimeout: cmp.Or(c.QueueTimeout, 1),
 		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
+		Record: c.Record, RecordBytes: int(c.RecordMax),
 	}
 	if cfg.Router.Weights, err = c.weights(); err != nil {
 		return cfg, err

@@ -261,7 +261,7 @@ func TestRouteZeros(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.StallAfter >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
+	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.Repeats != -1 || cfg.StallAfter >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
 		t.Errorf("%+v", cfg)
 	}
 }

@@ -122,12 +122,20 @@ type simFleetCmd struct {
 	Lag        time.Duration      `default:"0s" help:"Delay of all messages to and from the last gateway: reservations, and workers' cache events."`
 	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"Time at which the first worker restarts with an empty cache; its requests are sent again. 0: never."`
 	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, for example itl=0.05;backlog=0. Default: the router's."`
+	Decisions  string             `type:"path" placeholder:"FILE" help:"Score the policies on the decisions that coppice route --record FILE wrote, in place of simulated traces: times to first tokens, and the regret of each choice, by a model of the workers that is fitted to the recording."`
+	Each       bool               `help:"With --decisions: print the regret of each choice."`
 	Time       bool               `help:"Also time the choices. This column differs from run to run."`
 	tableFlags
 }
 
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
+	if c.Decisions != "" {
+		return c.score(ctx)
+	}
+	if c.Each {
+		return errors.New("--each is for --decisions")
+	}
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Requests: c.Requests, Seed: c.Seed, Base: fleet.Config{
 		Kind: c.Worker, KVTokens: c.KVTokens, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Gateways: c.Gateways, Lag: c.Lag, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}

@@ -46,6 +46,7 @@ type rank struct {
 	indexed bool // events have arrived from it, so the index may hold its blocks
 	fresh   bool // it has joined, and SetHealth has not been called for it yet
 	longest int  // most blocks of a prompt that it accepts; 0: unknown
+	spec    router.WorkerSpec
 }
 
 // groups maps workers to pools and counts the healthy workers of each pool. It is never changed:
@@ -181,6 +182,9 @@ func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration)
 	d.mu.Lock()
 	now := d.now()
 	d.find(a)
+	if d.cfg.Record {
+		a.Seen.see(d.router, now, &a.Request)
+	}
 	decision, err := d.router.Select(now, &a.Request)
 	if err == nil {
 		d.reserved(a, decision, now)
@@ -263,6 +267,9 @@ func (d *Dispatcher) pump(now time.Duration) {
 		w := d.waiting[ticket]
 		w.ask.lookUp(d.index, d.BlockTokens())
 		d.find(w.ask)
+		if d.cfg.Record {
+			w.ask.Seen.see(d.router, now, &w.ask.Request)
+		}
 		decision, err := d.router.Take(now, ticket, w.ask.overlaps)
 		if errors.Is(err, router.ErrBusy) || errors.Is(err, router.ErrFull) {
 			return
