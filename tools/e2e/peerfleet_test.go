@@ -33,8 +33,19 @@ type foreignWorker struct {
 }
 
 // routeForeign starts a gateway in front of workers, whose model and tokenizer are in the directory
-// model. It logs warnings when workers fail, as they do in these tests.
+// model, and waits until it follows their events.
 func routeForeign(t *testing.T, block int, model string, workers []foreignWorker, flags ...string) *foreignFleet {
+	t.Helper()
+	f := launchForeign(t, block, model, workers, flags...)
+	for _, w := range workers {
+		f.follows(w.Name)
+	}
+	return f
+}
+
+// launchForeign starts a gateway in front of workers. It logs warnings when workers fail, as they do
+// in these tests.
+func launchForeign(t *testing.T, block int, model string, workers []foreignWorker, flags ...string) *foreignFleet {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"workers": workers})
 	if err != nil {
@@ -46,11 +57,7 @@ func routeForeign(t *testing.T, block int, model string, workers []foreignWorker
 	}
 	p := launch(t, http.DefaultClient, []string{"route", "--workers-file", file, "--model", model, "--block-tokens", strconv.Itoa(block), "--salts", "plain"}, flags)
 	p.mayWarn = true
-	f := &foreignFleet{process: p, block: block}
-	for _, w := range workers {
-		f.follows(w.Name)
-	}
-	return f
+	return &foreignFleet{process: p, block: block}
 }
 
 // rankState is what /v1/fleet has about the only rank of a worker.
