@@ -33,6 +33,10 @@ type WorkerSpec struct {
 	// ChunkTokens is the most that one long prompt takes of a step while other requests
 	// decode (SGLang: chunked_prefill_size). Unknown counts as BatchTokens.
 	ChunkTokens int
+	// HitTokens is the number of tokens of whose multiples the worker reuses cached prefixes. It then always computes
+	// a prompt's last token, as vLLM and SGLang do, and with it all tokens after the last multiple. Example: of a prompt
+	// of 64 tokens that are all cached, a worker with 32 reuses 32. 0: it reuses cached tokens one by one.
+	HitTokens int
 	// Models that the worker serves, at most MaxWorkerModels, in any order. A worker without
 	// models gets only requests for any model.
 	Models []ModelID
