@@ -171,7 +171,7 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 			cfg.Approximate = true
 			continue
 		}
-		if rest, ok := strings.CutPrefix(text, bindScheme); ok {
+		if rest, ok := strings.CutPrefix(text, gateway.BindScheme); ok {
 			if err := c.bind(cfg, rest); err != nil {
 				return err
 			}

@@ -146,7 +146,7 @@ func TestRouteBinds(t *testing.T) {
 		"10.0.0.1:5557?from=any":                   {Host: "10.0.0.1", Port: 5557, AnyAddress: true},
 		"[::]:5557?from=worker&replay=0&topic=a,b": {Host: "::", Port: 5557, Topic: "a,b"},
 	} {
-		if got, err := parseBind(text); err != nil || *got != want {
+		if got, err := gateway.ParseBind(text); err != nil || *got != want {
 			t.Errorf("%s: %+v, %v", text, got, err)
 		}
 	}

@@ -51,8 +51,11 @@ func TestWatcher(t *testing.T) {
 			Apply: func(list []gateway.WorkerConfig) error {
 				applied = append(applied, urls(list))
 				for _, w := range list {
-					if host, ok := strings.CutPrefix(w.URL, "http://10.0.0.2:"); ok && (w.Events != "tcp://10.0.0.2:5557" || w.Replay != "tcp://other:5558" || host != "8080" || w.Name != "") {
+					if host, ok := strings.CutPrefix(w.URL, "http://10.0.0.2:"); ok && (w.Events != "tcp://10.0.0.2:5557" || w.Replay != "tcp://other:5558" || host != "8080") {
 						t.Errorf("worker %+v", w)
+					}
+					if many := len(list) > 2; strings.HasSuffix(w.URL, ":8080") && !strings.Contains(w.URL, ".9:") && (w.Name == "") != many {
+						t.Errorf("one of %d workers is called %q", len(list), w.Name)
 					}
 				}
 				return refuse
@@ -87,13 +90,13 @@ func TestWatcher(t *testing.T) {
 		write(`{"workers":[]}`)
 		refuse = errors.New("not now")
 		step("the last one leaves, which is refused", []string{}...)
-		if n := len(applied); n != 5 {
-			t.Fatalf("%d lists, want 5", n)
+		if n := len(applied); n != 4 {
+			t.Fatalf("%d lists, want 4", n)
 		}
 		refuse = nil
 		time.Sleep(w.Every)
 		synctest.Wait()
-		if n := len(applied); n != 6 || len(applied[5]) != 0 {
+		if n := len(applied); n != 5 || len(applied[4]) != 0 {
 			t.Fatalf("%d lists, want one more try: %v", n, applied)
 		}
 		step("nothing changes")

@@ -2,6 +2,7 @@ package extproc
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
@@ -15,6 +16,7 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/coppice-llm/coppice/events/card"
@@ -102,6 +104,19 @@ func (f *fleet) busy() (n int) {
 	return n
 }
 
+// queued returns the number of requests that wait for a worker.
+func (f *fleet) queued() (n int) {
+	var view struct {
+		Queued int `json:"queued_requests"`
+	}
+	w := httptest.NewRecorder()
+	f.ServeHTTP(w, httptest.NewRequest("GET", "http://127.0.0.1/v1/fleet/view", nil))
+	if err := json.Unmarshal(w.Body.Bytes(), &view); err != nil {
+		f.t.Fatal(err)
+	}
+	return view.Queued
+}
+
 // server returns a Server of the fleet.
 func (f *fleet) server(change func(*Config)) *Server {
 	f.t.Helper()
@@ -136,7 +151,7 @@ func (e *envoy) Send(m *extprocv3.ProcessingResponse) error {
 	if err := e.ctx.Err(); err != nil {
 		return err
 	}
-	e.got = append(e.got, m)
+	e.got = append(e.got, proto.Clone(m).(*extprocv3.ProcessingResponse)) // gRPC encodes it before Send returns
 	return nil
 }
 

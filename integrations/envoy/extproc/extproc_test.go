@@ -339,17 +339,20 @@ func TestOverload(t *testing.T) {
 	f.until("the first has its place", func() bool { return f.busy() == 1 })
 	ctx, leave := context.WithCancel(t.Context())
 	left, _, leftDone := start(ctx)
-	waiting := func() bool {
-		e, _ := s.play(t, head("POST", completions, false), bodyPart(ask, true))
-		return e.read().immediate == 429
+	full := func() {
+		t.Helper()
+		f.until("one waits", func() bool { return f.queued() == 1 })
+		if e, err := s.play(t, head("POST", completions, false), bodyPart(ask, true)); err != nil || e.read().immediate != 429 {
+			t.Errorf("a full queue: %v, %+v", err, e.read())
+		}
 	}
-	f.until("the queue is full", waiting)
+	full()
 	leave()
 	if err := <-leftDone; err == nil && len(left.got) != 0 {
 		t.Errorf("who has left gets %v, %v", left.read(), err)
 	}
 	second, in, secondDone := start(t.Context())
-	f.until("the queue is full again", waiting)
+	full()
 	first <- answerHead("200", true)
 	close(first)
 	if err := <-firstDone; err != nil {

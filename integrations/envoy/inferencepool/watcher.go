@@ -165,11 +165,11 @@ func (v *view) update() error {
 	cfg := &v.w.cfg
 	var ports []int64
 	if v.pool != nil {
-		objs := v.pool.GetStore().List()
-		if len(objs) == 0 {
-			return nil
+		obj, exists, err := v.pool.GetStore().GetByKey(cfg.Namespace + "/" + cfg.Pool)
+		if err != nil || !exists {
+			return err
 		}
-		_, p := read[pool](objs[0])
+		_, p := read[pool](obj)
 		ports = p.ports()
 		if selector := p.Spec.Selector.MatchLabels; cfg.Service == "" && (v.members == nil || !maps.Equal(selector, v.selector)) {
 			if len(selector) == 0 {

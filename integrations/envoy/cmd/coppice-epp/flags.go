@@ -68,7 +68,7 @@ type envoyFlags struct {
 
 // chooseFlags are flags of coppice route of the same names and defaults.
 type chooseFlags struct {
-	Events       []string           `sep:"none" default:"auto" placeholder:"URL" help:"Source of the workers' cache events: auto (from /v1/worker), zmq://*:5557, nats://host:4222, or none (guess)."`
+	Events       []string           `sep:"none" default:"auto" placeholder:"URL" help:"Source of the workers' cache events: auto (as each worker says), zmq://*:5557, zmq+bind://*:5557 (the picker listens and workers connect), nats://host:4222, or none (guess)."`
 	Consolidate  []string           `sep:"none" placeholder:"URL" help:"Events of a second cache beside each worker: zmq://*:5700."`
 	Replicas     string             `placeholder:"URL" help:"NATS over which several pickers share reservations, sessions and predictions: nats://host:4222?prefix=P, or auto for the NATS of --events."`
 	Model        string             `type:"path" placeholder:"PATH" help:"Model directory or GGUF file with the workers' tokenizer and chat template. Default: those that the first worker sends."`
@@ -96,7 +96,7 @@ type chooseFlags struct {
 	ProbeTimeout time.Duration      `name:"probe-timeout" default:"2s" help:"Time limit of a health probe."`
 	APIKeyFile   string             `name:"api-key-file" type:"path" placeholder:"FILE" help:"File of API keys, one per line: \"tenant: key\" or \"tenant: key admin\". Workers must accept them too."`
 	WorkerKey    string             `name:"worker-key" placeholder:"KEY" help:"Key for the picker's own requests to workers. Default: the first key without admin rights."`
-	Salts        string             `enum:"coppice,plain" default:"coppice" help:"How caches are separated: coppice (by tenant and cache_salt) or plain (by cache_salt alone, as vLLM does)."`
+	Salts        string             `enum:"auto,coppice,plain" default:"auto" help:"How caches are separated: coppice (by tenant and cache_salt), plain (by cache_salt alone, as vLLM and SGLang do), or auto (plain while no worker is coppice serve)."`
 	MaxOpen      int                `name:"max-open" default:"16384" help:"Most open requests."`
 	MaxBody      int                `name:"max-body" default:"8388608" placeholder:"BYTES" help:"Largest request body."`
 	MaxBodies    int                `name:"max-bodies" default:"268435456" placeholder:"BYTES" help:"Most bytes of the bodies of all open requests. A request beyond it gets status 503."`
@@ -199,6 +199,14 @@ func (c *chooseFlags) events(cfg *gateway.Config) error {
 			}
 			continue
 		}
+		if rest, ok := strings.CutPrefix(text, gateway.BindScheme); ok {
+			b, err := gateway.ParseBind(rest)
+			if err != nil || cfg.Bind != nil {
+				return fmt.Errorf("--events %.200s: %w", text, cmp.Or(err, errors.New("it is the second of its kind")))
+			}
+			cfg.Bind = b
+			continue
+		}
 		t, err := eventurl.Parse(text)
 		switch {
 		case err == nil && t.NATS != nil && cfg.NATS == nil:
@@ -236,8 +244,13 @@ func (c *chooseFlags) replicas(cfg *gateway.Config) error {
 // prompts sets how prompts are read.
 func (c *chooseFlags) prompts(cfg *gateway.Config) (err error) {
 	p := &cfg.Prompt
-	if p.Namespace = conversation.Namespace; c.Salts == "plain" {
-		p.Namespace = func(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }
+	plain := func(_, salt string) kv.Namespace { return kv.Namespace{Salt: salt} }
+	p.Namespace = conversation.Namespace
+	switch c.Salts {
+	case "plain":
+		p.Namespace = plain
+	case "auto":
+		p.ForeignNamespace = plain
 	}
 	if c.Model == "" {
 		return nil

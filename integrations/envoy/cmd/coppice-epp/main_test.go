@@ -111,6 +111,9 @@ func TestFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"--worker http://a:1": "",
 		"--worker http://a:1 --events zmq://*:5557?replay=0 --policy round-robin --weight x=1": "--weight",
+		"--worker http://a:1 --events zmq+bind://*:5557?topic=kv":                              "",
+		"--worker http://a:1 --events zmq+bind://*:x":                                          "--events",
+		"--worker http://a:1 --events zmq+bind://*:1,zmq+bind://*:2":                           "--events",
 		"--worker http://a:1 --events none,auto":                                               "--events none",
 		"--worker http://a:1 --events zmq://a:5557":                                            "--events",
 		"--worker http://a:1 --events zmq://*:1,zmq://*:2":                                     "--events",
