@@ -159,7 +159,7 @@ func newStand(t *testing.T, own []string, workerFlags, pickerFlags []string) *st
 	s.listen, s.operators = fmt.Sprintf("127.0.0.1:%d", at[3]), fmt.Sprintf("http://127.0.0.1:%d", at[4])
 	s.exact, s.open = fmt.Sprintf("http://127.0.0.1:%d", at[5]), fmt.Sprintf("http://127.0.0.1:%d", at[6])
 	s.picker = run(t, filepath.Join(dir, "coppice-epp"), append([]string{"--listen", s.listen, "--http", strings.TrimPrefix(s.operators, "http://"),
-		"--worker", strings.Join(s.urls, ","), "--probe-every", "200ms", "--fallbacks", "2"}, pickerFlags...)...)
+		"--worker", strings.Join(s.urls, ","), "--probe-every", "200ms"}, pickerFlags...)...)
 	s.ready(len(s.urls))
 	s.envoy = run(t, *envoyPath, "-c", configure(t, map[int]int{9002: at[3], 10000: at[5], 10001: at[6], 8081: s.port(0), 8082: s.port(1), 8083: s.port(2)}),
 		"--concurrency", "2", "--use-dynamic-base-id", "--log-level", "warning")
@@ -196,7 +196,6 @@ func configure(t *testing.T, ports map[int]int) string {
 		changes = append(changes, of, fmt.Sprintf("port_value: %d}", to))
 	}
 	text = []byte(strings.NewReplacer(changes...).Replace(string(text)))
-	// A test sends the picker's list of endpoints to both listeners, and ORIGINAL_DST takes the first only.
 	path := filepath.Join(t.TempDir(), "envoy.yaml")
 	if err := os.WriteFile(path, text, 0o600); err != nil {
 		t.Fatal(err)

@@ -16,6 +16,7 @@ import (
 	extprocfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/coppice-llm/coppice/gateway"
@@ -176,6 +177,19 @@ func TestFallbacks(t *testing.T) {
 	}
 	if got.answer["x-coppice-attempts"] != "2" || f.busy() != 0 {
 		t.Errorf("headers %v, %d places are held", got.answer, f.busy())
+	}
+}
+
+// TestFallbacksOfAFilter checks the number of fallbacks that a filter asks for in its metadata.
+func TestFallbacksOfAFilter(t *testing.T) {
+	f := newFleet(t, 3, nil)
+	s := f.server(func(c *Config) { c.Fallbacks = 1 })
+	for text, want := range map[string]int{"0": 1, "2": 3, "99": 3, "-1": 1, "many": 2, "": 2} {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(metadataFallbacks, text))
+		e := &envoy{ctx: ctx, next: sends(io.EOF, head("POST", completions, false), bodyPart(ask, true), answerHead("200", true))}
+		if got := whole(t, e, s.Process(e)); len(strings.Split(got.destination, ",")) != want {
+			t.Errorf("%q: %s, want %d endpoints", text, got.destination, want)
+		}
 	}
 }
 

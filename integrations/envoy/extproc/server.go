@@ -1,6 +1,7 @@
 package extproc
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	extprocfilterv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/ext_proc/v3"
 	extprocv3 "github.com/envoyproxy/go-control-plane/envoy/service/ext_proc/v3"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/coppice-llm/coppice/gateway"
@@ -24,7 +26,8 @@ type Config struct {
 	// Gateway chooses the workers.
 	Gateway *gateway.Gateway
 	// Fallbacks is the most workers named to Envoy beside the chosen one, 0 to MaxFallbacks. An ORIGINAL_DST cluster takes
-	// one address only; the load balancing policy override_host takes several.
+	// one address only; the load balancing policy override_host takes several. A filter may ask for another number in the initial
+	// metadata of its streams, as coppice-fallbacks.
 	Fallbacks int
 	// Priority returns the priority of an objective, which a request names in its header, "" if it names none; false if there is no such
 	// objective. Default: none is known.
@@ -86,6 +89,19 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) error
 	return err
 }
 
+// metadataFallbacks is the key of a stream's initial metadata with the number of fallbacks that the filter wants.
+const metadataFallbacks = "coppice-fallbacks"
+
+// fallbacks returns the number of fallbacks for a stream. A number out of range counts as the nearest one, and another text as not given.
+func (s *Server) fallbacks(ctx context.Context) int {
+	for _, text := range metadata.ValueFromIncomingContext(ctx, metadataFallbacks) {
+		if n, err := strconv.Atoi(text); err == nil {
+			return min(max(n, 0), MaxFallbacks)
+		}
+	}
+	return s.cfg.Fallbacks
+}
+
 // exchange is one request and its answer.
 type exchange struct {
 	s      *Server
@@ -121,7 +137,7 @@ func (x *exchange) run() error {
 	}
 	priority, known := x.s.cfg.Priority(r.Header.Get(headerObjective))
 	wants := gateway.Wants{
-		Fallbacks: x.s.cfg.Fallbacks, Among: subset(first.GetMetadataContext()), Tenant: r.Header.Get(headerFairness),
+		Fallbacks: x.s.fallbacks(x.stream.Context()), Among: subset(first.GetMetadataContext()), Tenant: r.Header.Get(headerFairness),
 		Priority: int32(min(max(priority, math.MinInt32), math.MaxInt32)),
 		Edit:     edit(r.Header.Get(headerModel), priority, known && x.s.cfg.WritePriority),
 	}

@@ -169,7 +169,7 @@ func TestPool(t *testing.T) {
 	s.applies("a pod ends", "[fd00::2]:8000")
 	s.put(pools, poolObject("llama", "other", 8000))
 	s.applies("another selector", "10.0.0.3:8000")
- // the cluster of this test filters lists by labels, and not what it reports later
+	// the cluster of this test filters lists by labels, and not what it reports later
 	s.put(pods, podObject("e", "other", "10.0.0.5", "Running"))
 	s.applies("a pod of the new selector starts", "10.0.0.3:8000", "10.0.0.5:8000")
 	s.put(objectives, objectiveObject("chat", "llama", -1))
