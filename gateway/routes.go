@@ -50,6 +50,9 @@ func (g *Gateway) mount() {
 	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
 		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
 	}
+	for _, path := range []string{"/v1/cache/park", "/v1/cache/release", "/v1/cache/expect"} {
+		g.on(path, map[string]http.HandlerFunc{"POST": g.hint})
+	}
 	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
@@ -136,6 +139,11 @@ func (g *Gateway) stored() http.HandlerFunc {
 // forward handles requests that any worker with the model can answer.
 func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
 	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
+}
+
+// hint handles news of a session, which its worker gets.
+func (g *Gateway) hint(w http.ResponseWriter, r *http.Request) {
+	g.proxied(func(p *proxiedRequest, _ *http.Request, tenant string) error { return p.readHint(tenant) })(w, r)
 }
 
 // proxied returns a handler that admits a request, reads its body, calls read to prepare the

@@ -23,6 +23,7 @@ type Peeked struct {
 	Most int
 
 	Model, User, CacheSalt string
+	Session                string // of prompt_cache_key or session_id
 	Stream                 bool
 	PublicTokens           int // number of leading prompt tokens that other salts may share
 	N, BestOf              int // N is 1 if absent, BestOf 0
@@ -68,6 +69,8 @@ var routed = map[string]setter{
 	"max_tokens":             shared["max_tokens"],
 	"best_of":                completionFields["best_of"],
 	"cache_salt":             (*reading).salt,
+	"prompt_cache_key":       extensions["prompt_cache_key"],
+	"session_id":             extensions["session_id"],
 	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
 	"priority":               func(r *reading, v value) { hint(&r.routing.top, v) },
 	"nvext":                  (*reading).nvext,
@@ -285,7 +288,7 @@ func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 // end sets the fields of p and drops references to the body.
 func (p *Peeked) end() {
 	q := p.state
-	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream
+	p.Model, p.User, p.CacheSalt, p.Session, p.Stream = q.Model, q.User, q.CacheSalt, q.Session, q.Stream
 	p.N, p.BestOf, p.OutputTokens, p.PublicTokens = max(q.N, 1), q.bestOf, q.MaxTokens, q.PublicTokens
 	p.Hints = q.routing.hints
 	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.routing.top, q.routing.coppice)
