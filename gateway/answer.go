@@ -40,14 +40,19 @@ type answer struct {
 	released   bool
 }
 
-// begin makes a the body of res, the answer to p, and reads its first bytes. On an error nothing
-// of the answer has been used, so another worker can still be asked.
-func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
+// expect makes a the body of res, the answer to p, and reads nothing of it.
+func (a *answer) expect(p *proxiedRequest, res *http.Response) {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
 		stream: strings.HasPrefix(res.Header.Get("Content-Type"), p.wire.stream) && res.Header.Get("Content-Encoding") == "",
 	}
 	a.usage.field = p.wire.cached
+}
+
+// begin is expect, and reads the first bytes. On an error nothing of the answer has been used, so another worker can
+// still be asked.
+func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
+	a.expect(p, res)
 	if res.ContentLength == 0 {
 		a.finish(a.p.g.dispatch.Release)
 		return nil

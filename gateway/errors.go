@@ -17,6 +17,7 @@ var (
 	errDrained   = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
 	errDraining  = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
 	errNoWorkers = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errNoneAmong = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "none of the endpoints that the proxy allows for this request is a worker that can take it; the picker's /v1/fleet lists the workers")
 	errEmpty     = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
 	errBusy      = conversation.NewError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
 	errConns     = conversation.NewError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")

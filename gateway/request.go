@@ -63,6 +63,7 @@ type proxiedRequest struct {
 	pool     router.PoolID       // current pool; 0 without pools
 	status   int
 	fault    error
+	picked   bool // the request is sent by the caller of Pick
 	stuck    bool // no other worker may be asked, because the last one may have begun the request
 	answer   answer
 	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
@@ -164,6 +165,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	ask.Reset()
 	ask.Exact = in.Exact
 	req := &ask.Request
+	req.Tenant = xxh3.HashString(tenant)
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index

@@ -69,14 +69,17 @@ func (g *Gateway) mount() {
 		g.routes.Handle("GET /{$}", page)
 		g.routes.Handle("GET /page/{file}", page)
 	}
-	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		g.refuse(w, r, conversation.NewError(http.StatusNotFound, "unknown_url",
-			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
-	})
+	g.routes.HandleFunc("/", g.unknown)
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: web.ConnContext, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
 		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
 	}
+}
+
+// unknown answers a request for a path that does not exist.
+func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request) {
+	g.refuse(w, r, conversation.NewError(http.StatusNotFound, "unknown_url",
+		"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
 }
 
 // on adds a path with a handler for each of its methods. Other methods get status 405.
@@ -150,26 +153,15 @@ func (g *Gateway) hint(w http.ResponseWriter, r *http.Request) {
 // question to the dispatcher, and forwards the request to a worker.
 func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		tenant, admin, err := g.cfg.Tenant(r)
-		if err == nil {
-			err = g.enter(r)
-		}
-		if err != nil {
-			g.refuse(w, r, err)
+		p := g.admit(w, r, read)
+		if p == nil {
 			return
 		}
-		defer g.open.Leave()
-		p := g.newRequest(w, r, admin)
-		defer p.close()
-		defer p.ended(r)
-		if err = p.readBody(r); err != nil {
-			p.status, p.fault = p.refuseBody(r, err), err
+		if picker, ok := w.(*picker); ok { // someone else sends the request, and ends it
+			picker.admitted = p
 			return
 		}
-		if err = read(p, r, tenant); err != nil {
-			p.status, p.fault = g.refuse(w, r, err), err
-			return
-		}
+		defer p.leave(r)
 		r.Header.Del("Expect") // the body has been read already
 		r.Header.Del("Upgrade")
 		ctx, end := g.open.Bound(context.WithValue(r.Context(), requestKey{}, p))
@@ -178,6 +170,48 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 		p.ctx = ctx
 		g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	}
+}
+
+// admit admits a request, reads its body and calls read to prepare the question to the dispatcher. If any of this
+// fails, admit answers the request and returns nil. Otherwise the caller must call leave.
+func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, read func(p *proxiedRequest, r *http.Request, tenant string) error) *proxiedRequest {
+	tenant, admin, err := g.cfg.Tenant(r)
+	if err == nil {
+		err = g.enter(r)
+	}
+	if err != nil {
+		g.refuse(w, r, err)
+		return nil
+	}
+	p, admitted := g.newRequest(w, r, admin), false
+	defer func() {
+		if !admitted {
+			p.leave(r)
+		}
+	}()
+	if err = p.readBody(r); err != nil {
+		p.status, p.fault = p.refuseBody(r, err), err
+		return nil
+	}
+	if picker, ok := w.(*picker); ok {
+		err = picker.edit(p)
+	}
+	if err == nil {
+		err = read(p, r, tenant)
+	}
+	if err != nil {
+		p.status, p.fault = g.refuse(w, r, err), err
+		return nil
+	}
+	admitted = true
+	return p
+}
+
+// leave ends an admitted request, however it went.
+func (p *proxiedRequest) leave(r *http.Request) {
+	defer p.g.open.Leave()
+	defer p.close()
+	p.ended(r)
 }
 
 // statusGone is the status that metrics show for a request whose client left before its answer.

@@ -95,7 +95,7 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
 		}
 		if m := g.members.Summary().ByID[d.Worker.Worker]; m != nil {
-			if p.attempt = g.attempts.start(ctx, m, p.attempts < g.cfg.Retries); p.attempt != nil {
+			if p.attempt = g.attempts.start(ctx, m, !p.picked && p.attempts < g.cfg.Retries); p.attempt != nil {
 				p.member = m
 				return nil
 			}
@@ -128,6 +128,7 @@ func (p *proxiedRequest) mayReturn(since time.Time) bool {
 	for id, m := range all.ByID {
 		if m.Away().After(since) && (model == "" || slices.Contains(m.Status().Models, model)) &&
 			(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
+			(ask.Request.Among == nil || slices.Contains(ask.Request.Among, id)) &&
 			!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id }) {
 			return true
 		}
@@ -152,6 +153,9 @@ func (p *proxiedRequest) others() bool {
 
 // noWorkers returns the error for a request that no worker can take.
 func (p *proxiedRequest) noWorkers() error {
+	if p.buffer.ask.Request.Among != nil {
+		return errNoneAmong
+	}
 	pools := p.buffer.ask.GridPools()
 	if len(pools) == 0 {
 		return p.g.noWorkers(p.g.members.Summary().Total)
@@ -232,17 +236,21 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 		out.Body = b.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // to retry on a stale connection
 	}
-	ranks := p.member.Ranks() > 1
-	if ranks || p.attempt.own {
+	if p.member.Ranks() > 1 || p.attempt.own {
 		out.Header = out.Header.Clone()
 	}
-	if ranks {
-		out.Header.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
-	}
+	p.steer(out.Header)
 	if p.attempt.own {
 		out.Header.Set(headerProgress, progressInterim)
 	}
 	return out
+}
+
+// steer sets the header that names the rank of a worker with several.
+func (p *proxiedRequest) steer(h http.Header) {
+	if p.member.Ranks() > 1 {
+		h.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
+	}
 }
 
 // receive checks the status of res and waits for the first bytes of the answer. If it returns an
@@ -262,12 +270,18 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	if err := p.answer.begin(p, res); err != nil {
 		return err
 	}
-	h := res.Header
-	for name := range h { // CORS headers are the gateway's, not the worker's
+	for name := range res.Header { // CORS headers are the gateway's, not the worker's
 		if strings.HasPrefix(name, "Access-Control-") {
-			delete(h, name)
+			delete(res.Header, name)
 		}
 	}
+	p.mark(res.Header)
+	res.Body = &p.answer
+	return nil
+}
+
+// mark adds the gateway's own headers to h, the header of an answer.
+func (p *proxiedRequest) mark(h http.Header) {
 	h.Set(headerWorker, p.member.Name())
 	if pool := p.poolName(); pool != "" {
 		h.Set(headerPool, pool)
@@ -275,8 +289,6 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
 	h.Set(headerBlocks, strconv.Itoa(p.blocks))
 	h.Set(headerAttempts, strconv.Itoa(p.attempts))
-	res.Body = &p.answer
-	return nil
 }
 
 // failed answers a request that no worker answered, with err. The reverse proxy calls it.

@@ -66,7 +66,7 @@ func (t *tree) join(id NodeID, force bool) {
 // fuse makes one node of a chain: links, each the parent of the next node, and a last
 // node, whose id, handles and children stay. For example the chain [1 2] [3] [4 5]
 // becomes the last node with 1 2 3 4 5 and the pages and hashes of all three, in order.
-// The node gets the latest stamp, the highest priority and mark, and the sum of hits.
+// The node gets the latest stamp, the highest priority, the sum of hits, and the policy's mark.
 func (t *tree) fuse(chain []NodeID) {
 	var tokens, pages = 0, 0
 	for _, id := range chain {
@@ -92,12 +92,13 @@ func (t *tree) fuse(chain []NodeID) {
 		if !t.by.alike(&u.use, &n.use) {
 			t.counts.LossyJoins++
 		}
+		mark := t.by.join(&u.use, &n.use)
 		if u.stamp > n.stamp {
 			t.delist(last)
 			n.stamp = u.stamp
 		}
 		n.reused(u.hits)
-		n.prio, n.mark = max(n.prio, u.prio), max(n.mark, u.mark)
+		n.prio, n.mark = max(n.prio, u.prio), mark
 		t.turns.fused(&t.slab, id, last)
 		t.delist(id)
 		t.freeNode(id)

@@ -42,8 +42,12 @@ type ranking interface {
 	// divide returns the mark for the upper half of a node that is split; the lower
 	// half keeps the node's.
 	divide(lower *use) (mark uint64)
+	// join returns the mark of the node that replaces a node (upper) and its only child
+	// (lower).
+	join(upper, lower *use) (mark uint64)
 	// evicted records that a leaf is about to lose pages to make room. end is as for
-	// rank, clock the number of accesses so far.
+	// rank, clock the number of accesses so far. It is not called for leaves that leave for
+	// another reason, such as those that were parked: no pressure on the cache removes them.
 	evicted(u *use, end int, clock uint64)
 	// alike reports whether joining a node (upper) with its only child (lower) loses
 	// nothing: if the node absorbed the child, it would have the rank that the child
@@ -60,6 +64,9 @@ func (plainRanking) used(*use)                 {}
 func (plainRanking) absorb(_, _ *use, _ bool)  {}
 func (plainRanking) divide(*use) uint64        { return 0 }
 func (plainRanking) evicted(*use, int, uint64) {}
+func (plainRanking) join(upper, lower *use) uint64 {
+	return max(upper.mark, lower.mark)
+}
 func (plainRanking) alike(upper, lower *use) bool {
 	return upper.stamp <= lower.stamp && upper.hits == 0 && upper.mark <= lower.mark
 }

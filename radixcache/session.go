@@ -21,8 +21,7 @@ const tickBits = 24
 // turnTicks is the length of an access, for a cache whose Tick is never called: about a second.
 const turnTicks = 64
 
-// A mark of the policy Session, from the highest bits on. The tree takes the higher of two marks where it joins
-// nodes (fuse), so the time comes first.
+// A mark of the policy Session, from the highest bits on.
 //
 //	at 32       time of the last use, in ticks
 //	worth 10    of the class at the age when it was last looked at
@@ -227,6 +226,20 @@ func (s *sessionRanking) divide(lower *use) uint64 {
 
 func (s *sessionRanking) alike(upper, lower *use) bool {
 	return upper.stamp <= lower.stamp && upper.mark&(flagHeld|mostForks<<markForks) == 0
+}
+
+// join returns the mark of the lower node if a session ends there, and else what absorb would leave in the upper
+// one. Whether a session ends in the joined node is up to turns.fused.
+func (s *sessionRanking) join(upper, lower *use) uint64 {
+	joined, at := *upper, max(upper.mark>>markAt, lower.mark>>markAt)
+	if lower.mark&flagHeld != 0 {
+		joined.mark = lower.mark
+	} else {
+		s.absorb(&joined, lower, false)
+	}
+	joined.mark = joined.mark&(1<<markAt-1) | at<<markAt
+	s.weigh(&joined)
+	return joined.mark
 }
 
 // counts reports whether it is learnt when u is used again, or that it is not: requests without a session ended

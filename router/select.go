@@ -163,6 +163,9 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	// The entry is freed before the choice, so the request is copied.
 	req := w.req
 	req.Overlaps = overlaps
+	if r.cfg.Order == Fair {
+		r.queue.shares.now = max(r.queue.shares.now, -w.rank)
+	}
 	r.queue.dequeue(t.at)
 	if err := req.check(r.cfg); err != nil {
 		return Decision{}, err

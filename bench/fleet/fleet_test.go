@@ -194,7 +194,7 @@ func TestIndexNeverOvercounts(t *testing.T) {
 					has = v.found(req.Hashes)
 				}
 				there += has
-				for _, o := range p.index.Find(req.Locals, nil) {
+				for _, o := range p.gates[0].index.Find(req.Hashes, nil) {
 					if o.Holder != w.holder {
 						continue
 					}
@@ -209,11 +209,11 @@ func TestIndexNeverOvercounts(t *testing.T) {
 		if err := p.run(func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.index.Check(); err != nil {
+		if err := p.gates[0].index.Check(); err != nil {
 			t.Error(err)
 		}
-		if there == 0 || promised < there*9/10 || p.index.Stats().RemovedBlocks == 0 {
-			t.Errorf("%v: the index promised %d of %d blocks in %d looks, %d were removed", kind, promised, there, looks, p.index.Stats().RemovedBlocks)
+		if there == 0 || promised < there*9/10 || p.gates[0].index.Stats().RemovedBlocks == 0 {
+			t.Errorf("%v: the index promised %d of %d blocks in %d looks, %d were removed", kind, promised, there, looks, p.gates[0].index.Stats().RemovedBlocks)
 		}
 	}
 }

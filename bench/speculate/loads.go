@@ -55,7 +55,7 @@ func Open(name string) (*Load, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("speculate: give a file of tasks, an object of JSON a line, or a load by name (%s): %w", strings.Join(names(), ", "), err)
 	}
 	defer f.Close()
 	return read(name, 1, f)

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -78,10 +77,10 @@ func (c *chaos) event(load *crowd) (what string) {
 		c.workers[i] = c.begin(i, w.name)
 		return "killed"
 	case 1:
-		w.signal(syscall.SIGSTOP)
-		c.Cleanup(func() { w.signal(syscall.SIGCONT) }) // a stopped process cannot end
+		w.pause()
+		c.Cleanup(func() { w.resume() }) // a stopped process cannot end
 		load.untilMore(c.T, 1+c.rnd.IntN(60))
-		w.signal(syscall.SIGCONT)
+		w.resume()
 		return "stopped"
 	}
 	w.kill()

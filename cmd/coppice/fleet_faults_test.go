@@ -144,7 +144,7 @@ func TestFleetRouterRestarted(t *testing.T) {
 			c.halt(t, 2, func(*answer) bool { return true }, f.workers...)
 			f.router.kill()
 			for _, w := range f.workers {
-				w.signal(syscall.SIGCONT)
+				w.resume()
 			}
 			next := c.disperse()
 			broken := 0
@@ -216,7 +216,7 @@ func TestFleetRouterDrains(t *testing.T) {
 	if n := c.count(open); n == 0 || f.router.ended() {
 		t.Errorf("%d answers are open, the router has ended: %v", n, f.router.ended())
 	}
-	f.workers[0].signal(syscall.SIGCONT)
+	f.workers[0].resume()
 	c.disperse()
 	c.fine(t)
 	f.router.wait()

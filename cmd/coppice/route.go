@@ -51,7 +51,7 @@ type routeCmd struct {
 	Seed         uint64             `default:"1" help:"Seed of all random choices."`
 	MaxWorkers   int                `name:"max-workers" default:"512" min:"1" max:"65536" help:"Most workers; each data-parallel rank counts as one."`
 	MaxQueued    int                `name:"max-queued" default:"1024" min:"1" max:"1048576" help:"Most requests that wait while all workers are busy. More get status 429."`
-	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Order of waiting requests: fcfs, lcfs, or wspt (fewest tokens to compute first)."`
+	QueueOrder   router.Order       `name:"queue-order" default:"fcfs" help:"Order of waiting requests: fcfs, lcfs, wspt (fewest tokens to compute first), or fair (the tenants of the keys take turns, by tokens)."`
 	BusyFactor   float64            `name:"busy-factor" default:"0" min:"0" max:"1e9" help:"A worker also counts as busy when its prompts to compute fill this many steps. 0: it is busy only when it runs as many requests as it can."`
 	QueueTimeout time.Duration      `name:"queue-timeout" default:"30s" min:"0s" max:"24h" help:"Longest wait of a request while all workers are busy. 0: requests do not wait."`
 	Retries      int                `default:"2" help:"How often a request is sent to another worker if the first has not begun to compute it. 0: never."`

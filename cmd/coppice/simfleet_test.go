@@ -76,6 +76,8 @@ func TestSimFleetRefuses(t *testing.T) {
 		"Weights: ITL is -1":             {"--weight=itl=-1", "--requests", "20"},
 		`no weight "speed"`:              {"--weight=speed=1", "--requests", "20"},
 		"0 workers, want 1":              {"--workers", "0"},
+		"at least 2 gateways":            {"--lag", "1s"},
+		"want PredictRequests":           {"--gateways", "2", "--predict", "1s"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
 	}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -16,11 +15,10 @@ type parks struct {
 	tokens map[scheduler.ParkID]int // of the open ones: the length of the prefix
 }
 
-// park parks the prompt of an earlier request, in some calls, or gives up an open park. Under the policy Session it
-// parks nothing: the checker of that policy takes what leaves with a park for evicted.
+// park parks the prompt of an earlier request, in some calls, or gives up an open park.
 func (w *world) park() {
 	p := &w.parking
-	if w.setup.cfg.Tiers == nil || w.setup.cfg.Eviction == radixcache.Session || len(w.load.past) == 0 || w.lost != nil || !p.rng.one(8) {
+	if w.setup.cfg.Tiers == nil || len(w.load.past) == 0 || w.lost != nil || !p.rng.one(8) {
 		return
 	}
 	if p.rng.one(6) && p.begun > 0 {

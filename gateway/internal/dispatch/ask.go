@@ -72,7 +72,7 @@ func ModelID(name string) router.ModelID {
 func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	a.known = a.known[:0]
 	if a.Exact {
-		a.known = index.Find(a.hashes.Locals(blockTokens), a.known)
+		a.known = index.Find(a.hashes.Hashes(blockTokens), a.known)
 	}
 }
 

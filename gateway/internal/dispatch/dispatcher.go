@@ -96,7 +96,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	cfg.Router.BlockTokens = r.BlockTokens()
-	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed, ByHash: true}
+	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed}
 	guesses, err := kvindex.NewApproximate(guess)
 	if err != nil {
 		return nil, err
@@ -157,7 +157,7 @@ func (d *Dispatcher) notePeers() { note(d.peers.news) }
 // find sets the overlaps of the request in a. The caller holds the mutex and has called
 // a.lookUp.
 func (d *Dispatcher) find(a *Ask) {
-	a.guessed = d.guesses.FindChain(a.Request.Hashes, a.guessed[:0])
+	a.guessed = d.guesses.Find(a.Request.Hashes, a.guessed[:0])
 	a.merge()
 }
 
@@ -249,7 +249,7 @@ func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now ti
 	if k != nil && k.longest > 0 && len(hashes) > k.longest {
 		return // the worker will refuse it, and a few such prompts would evict all guesses
 	}
-	d.guesses.RouteChain(w, hashes, now) // a guess that does not fit is dropped
+	d.guesses.Route(w, kvindex.Run{Hashes: hashes}, now) // a guess that does not fit is dropped
 }
 
 // pump serves waiting requests in the queue's order until none has a free worker. The caller

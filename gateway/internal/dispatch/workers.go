@@ -17,7 +17,7 @@ func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	block := d.BlockTokens()
 	spec := router.WorkerSpec{
 		BlockTokens: block, TotalBlocks: c.PoolTokens / block, BatchTokens: c.StepTokens, ChunkTokens: c.ChunkTokens,
-		MaxRequests: c.MaxRunning, Pool: d.groups.Load().pool[w.Worker],
+		HitTokens: c.HitTokens, MaxRequests: c.MaxRunning, Pool: d.groups.Load().pool[w.Worker],
 	}
 	if p := c.Profile; p != nil {
 		own := d.cfg.Router.Profile
