@@ -32,7 +32,8 @@ type answer struct {
 	ended  error  // error that ended the reading of from, such as io.EOF; nil: not ended
 
 	usage      usage
-	tokens     int       // number of events so far, about one per token
+	events     int       // so far
+	tokens     int       // events since the first token, about one per token
 	reported   int       // tokens last reported to the router
 	reportedAt time.Time // time of that report
 	firstAt    time.Time // time of the first event; zero if there is none or the answer is not a stream
@@ -177,7 +178,12 @@ const (
 // count counts the events in b, which arrived at now, and reports progress to the router if that
 // is due.
 func (a *answer) count(b []byte, now time.Time) {
-	a.tokens += bytes.Count(b, a.p.wire.mark)
+	n := bytes.Count(b, a.p.wire.mark)
+	a.events += n
+	if a.firstAt.IsZero() && a.p.wire.idles(b, n) {
+		return // the worker still computes the prompt
+	}
+	a.tokens += n
 	if a.reportedAt.IsZero() {
 		a.firstAt = now
 		a.p.g.metrics.FirstToken.Observe(now.Sub(a.p.start).Seconds())
@@ -207,7 +213,7 @@ func (a *answer) end(err error) {
 	if !a.whole {
 		a.last = append(a.last, a.p.wire.ends[0]...) // close an event that was too long to be held back
 	}
-	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.tokens)
+	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.events)
 }
 
 // broken records that the worker broke off its answer with err, unless the client left first.

@@ -25,7 +25,8 @@ var fleetPaths []byte
 var workersPaths = []string{
 	"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/input_items",
 	"/v1/responses/{id}/cancel", "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/embeddings", "/api/tags", "/api/ps", "/api/version", "/api/pull",
-	"/v1/embeddings", "/tokenize", "/detokenize", "/version", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
+	"/v1/cache/park", "/v1/cache/release", "/v1/cache/expect", "/v1/embeddings", "/tokenize", "/detokenize", "/version", "/v1/models", "/v1/models/{id}", "/health", "/ready",
+	"/metrics",
 	"/openapi.json",
 }
 

@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -181,11 +183,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	if known {
 		req.Model = dispatch.ModelID(in.Model)
 	}
-	if s := r.Header.Get(headerSession); s != "" {
-		req.Session = max(1, xxh3.HashString(tenant+"\x00"+s))
-	} else if in.User != "" {
-		req.Session = max(1, xxh3.HashString(tenant+"\x00"+in.User))
-	}
+	req.Session = sessionOf(tenant, cmp.Or(in.Session, r.Header.Get(headerSession), in.User))
 	if err := p.readTargets(r, &in.Hints); err != nil {
 		return err
 	}
@@ -195,6 +193,40 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 		}
 	}
 	return p.readSteering(r)
+}
+
+// sessionOf returns the router's name of a tenant's session, 0 for one without a name.
+func sessionOf(tenant, name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	return max(1, xxh3.HashString(tenant+"\x00"+name))
+}
+
+// errNoSessionWorker refuses a hint about a session whose worker is unknown.
+var errNoSessionWorker = conversation.NewError(http.StatusNotFound, "unknown_session",
+	"the gateway knows no worker of this session: none of its requests came by here within --session-ttl. A session is named by prompt_cache_key, session_id or X-Session-Id")
+
+// readHint prepares the question to the dispatcher for news of a session: its worker gets them. A worker that is alone gets all of them.
+func (p *proxiedRequest) readHint(tenant string) error {
+	if err := p.readModel(); err != nil {
+		return err
+	}
+	var named struct{ Session string }
+	if json.Unmarshal(p.buffer.body, &named) != nil || named.Session == "" {
+		return nil // the worker will report the fault
+	}
+	known := false
+	p.g.dispatch.With(func(r *router.Router, now time.Duration) {
+		var worker kv.Rank
+		if worker, known = r.SessionWorker(now, sessionOf(tenant, named.Session)); known {
+			p.buffer.ask.Request.Pinned = &worker
+		}
+	})
+	if !known && p.g.members.Summary().Total > 1 {
+		return errNoSessionWorker
+	}
+	return nil
 }
 
 // readStored prepares the question to the dispatcher for a request about the stored response with this id.

@@ -44,6 +44,9 @@ func (g *Gateway) mount() {
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
+	for _, path := range []string{"/v1/cache/park", "/v1/cache/release", "/v1/cache/expect"} {
+		g.on(path, map[string]http.HandlerFunc{"POST": g.hint})
+	}
 	g.mountPassed()
 	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
@@ -124,6 +127,11 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 		}
 		return p.stage(false)
 	})
+}
+
+// hint handles news of a session, which its worker gets.
+func (g *Gateway) hint(w http.ResponseWriter, r *http.Request) {
+	g.proxied(g.cfg.Tenant, func(p *proxiedRequest, _ *http.Request, tenant string) error { return p.readHint(tenant) })(w, r)
 }
 
 // proxied returns a handler that admits a request whose caller tenantOf knows, reads its body, calls read to prepare the

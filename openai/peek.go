@@ -23,6 +23,7 @@ type Peeked struct {
 	Most int
 
 	Model, User, CacheSalt string
+	Session                string // of prompt_cache_key or session_id
 	Stream                 bool
 	PublicTokens           int // number of leading prompt tokens that other salts may share
 	N, BestOf              int // N is 1 if absent, BestOf 0
@@ -65,16 +66,18 @@ type peeking struct {
 
 // routed are the fields that a proxy reads, mostly with the same setters as a server.
 var routed = map[string]setter{
-	"model":      shared["model"],
-	"user":       shared["user"],
-	"stream":     shared["stream"],
-	"n":          shared["n"],
-	"max_tokens": shared["max_tokens"],
-	"best_of":    completionFields["best_of"],
-	"cache_salt": (*reading).salt,
-	"coppice":    func(r *reading, v value) { r.within("", v, routedOwn) },
-	"priority":   func(r *reading, v value) { hint(&r.routing.top, v) },
-	"nvext":      (*reading).nvext,
+	"model":            shared["model"],
+	"user":             shared["user"],
+	"stream":           shared["stream"],
+	"n":                shared["n"],
+	"max_tokens":       shared["max_tokens"],
+	"best_of":          completionFields["best_of"],
+	"cache_salt":       (*reading).salt,
+	"prompt_cache_key": extensions["prompt_cache_key"],
+	"session_id":       extensions["session_id"],
+	"coppice":          func(r *reading, v value) { r.within("", v, routedOwn) },
+	"priority":         func(r *reading, v value) { hint(&r.routing.top, v) },
+	"nvext":            (*reading).nvext,
 	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) {
 		n, ok := r.Whole(v, -1, maxPromptTokens)
 		if ok && n == 0 {
@@ -296,7 +299,7 @@ func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 // end sets the fields of p and drops references to the body.
 func (p *Peeked) end() {
 	q := p.state
-	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream
+	p.Model, p.User, p.CacheSalt, p.Session, p.Stream = q.Model, q.User, q.CacheSalt, q.Session, q.Stream
 	p.N, p.BestOf, p.OutputTokens, p.PublicTokens = max(q.N, 1), q.bestOf, q.MaxTokens, q.PublicTokens
 	p.Hints = q.routing.hints
 	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.routing.top, q.routing.coppice)

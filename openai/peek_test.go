@@ -65,12 +65,12 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked) {
 	t.Helper()
 	type params struct {
-		model, user, salt string
-		stream            bool
-		n, output, public int
+		model, user, salt, session string
+		stream                     bool
+		n, output, public          int
 	}
-	got := params{p.Model, p.User, p.CacheSalt, p.Stream, p.N, p.OutputTokens, p.PublicTokens}
-	if want := (params{want.Model, want.User, want.CacheSalt, want.Stream, want.N, want.MaxTokens, want.PublicTokens}); got != want {
+	got := params{p.Model, p.User, p.CacheSalt, p.Session, p.Stream, p.N, p.OutputTokens, p.PublicTokens}
+	if want := (params{want.Model, want.User, want.CacheSalt, want.Session, want.Stream, want.N, want.MaxTokens, want.PublicTokens}); got != want {
 		t.Fatalf("%s\ngives %+v,\nwant  %+v", body, got, want)
 	}
 }
@@ -78,6 +78,9 @@ func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked)
 // peekBodies are bodies on which both decoders must agree.
 var peekBodies = []string{
 	`{"prompt":"x","cache_salt":"a","coppice":{"cache_salt":"b"}}`,
+	`{"prompt":"x","session_id":"a","prompt_cache_key":"b"}`,
+	`{"prompt":"x","prompt_cache_key":"b","session_id":"a"}`,
+	`{"prompt":"x","session_id":7}`,
 	`{"prompt":"x","cache_salt":"a","coppice":{"public_tokens":40}}`,
 	`{"prompt":"x","coppice":{"public_tokens":40,"cache_salt":"b","public_tokens":7}}`,
 	`{"prompt":"x","coppice":{"public_tokens":0}}`,

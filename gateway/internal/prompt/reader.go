@@ -125,7 +125,7 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	}
 	r.readWhole(p)
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
-	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
+	p.Hints, p.PublicTokens, p.Session = q.Hints, q.PublicTokens, q.Session
 	p.Namespace = r.namespace(as)(tenant, q.CacheSalt)
 	if as.BlockTokens > 0 {
 		p.Blocks.BlockTokens, p.Blocks.Namespace, p.Blocks.PublicTokens = as.BlockTokens, p.Namespace, p.PublicTokens
@@ -182,6 +182,7 @@ func peekMessages(body []byte, q *openai.Peeked) error {
 		return err
 	}
 	q.Model, q.User, q.CacheSalt, q.Stream, q.N, q.OutputTokens, q.PublicTokens = m.Model, m.User, m.CacheSalt, m.Stream, 1, m.MaxTokens, m.PublicTokens
+	q.Session = m.Session
 	q.Messages, q.Options, q.ContinueFinal, q.Doubt = m.Messages, m.Options, m.ContinueFinal, m.Doubt
 	return nil
 }
