@@ -38,7 +38,7 @@ type queue struct {
 	shares shares
 }
 
-// shares counts the tokens that each tenant has been given under Fair: start-time fair queueing (Goyal, Vin and Cheng 1996). A waiting request
+// shares keeps how many tokens each tenant has been given under Fair: start-time fair queueing (Goyal, Vin and Cheng 1996). A waiting request
 // starts where its tenant's last one finishes, but not before the start of the request that was placed last. The earliest
 // start goes first.
 type shares struct {
@@ -49,8 +49,8 @@ type shares struct {
 // start returns the start of a tenant's next request.
 func (s *shares) start(tenant uint64) float64 { return max(s.now, s.finishes[tenant]) }
 
-// enter notes that a request of a tenant waits, with its start and its tokens. At 2·most tenants, the tenants that are owed
-// nothing are forgotten. If that leaves more than most, all are, and all start again at now.
+// enter notes that a request of a tenant waits, with its start and its tokens. At 2·most tenants those are forgotten that are owed nothing,
+// or if that is not enough, all: then all start again.
 func (s *shares) enter(tenant uint64, start, tokens float64, most int) {
 	if s.finishes == nil {
 		s.finishes = map[uint64]float64{}
