@@ -29,7 +29,6 @@ type telling struct {
 	answers map[string]string // by path
 	mu      sync.Mutex
 	asked   map[string]int // by path
-	senders []*foreignRank
 }
 
 // foreignRank is a publisher with history.
