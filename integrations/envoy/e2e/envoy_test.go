@@ -178,6 +178,9 @@ func drainWorker(t *testing.T, s *stand) {
 // killPicker kills the picker: the listener that closes refuses, and the one that is open goes on without it. Both are well after its return.
 func killPicker(t *testing.T, s *stand) {
 	s.picker.kill()
+	until(t, "Envoy knows that the picker is gone", func() bool {
+		return post(s.open, "/v1/completions", prompt(1, 3, 100, 4, false)).status == 200
+	})
 	for i := range 6 {
 		if r := post(s.exact, "/v1/completions", prompt(i, 3, 100, 4, false)); r.err != nil || r.status < 500 {
 			t.Errorf("FailClose: %d %v %s", r.status, r.err, r.text)
