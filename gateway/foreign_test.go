@@ -286,7 +286,7 @@ func TestPublishersThatConnect(t *testing.T) {
 	a, b := newTelling(t, nil), newTelling(t, nil)
 	pod := func(w *telling) string { return strings.TrimPrefix(w.http.URL, "http://") }
 	s := newStand(t, Config{NoPredict: true, Bind: &Bind{Host: "127.0.0.1"}, Workers: []members.WorkerConfig{{URL: a.http.URL}, {URL: b.http.URL, Name: "pod-b"}}})
-	s.ready(0) // they wait for the publishers
+	s.until("both workers have answered", func() bool { return s.members.Summary().Ready == 2 }) // and wait for their publishers
 	at := "tcp://" + s.members.BindAddr().String()
 	ofA := a.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@" + pod(a) + "@m"})
 	ofB := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@pod-b@m"})
@@ -304,7 +304,7 @@ func TestPublishersThatConnect(t *testing.T) {
 		c, _ := s.members.BoundCounts()
 		return c.Taken > 0
 	})
-	before, _ := s.members.BoundCounts() // until the workers had answered, their topics were unknown too
+	before, _ := s.members.BoundCounts()
 	unknown := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@unknown@m"})
 	s.until("an unknown topic", func() bool {
 		unknown.publish(t, []any{"AllBlocksCleared"})
