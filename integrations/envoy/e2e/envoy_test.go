@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -228,5 +229,36 @@ func TestOverload(t *testing.T) {
 		t.Errorf("answers by status: %v", seen)
 	}
 	t.Logf("40 requests at three workers that run one each: %v", seen)
+	s.idle()
+}
+
+// TestConformance sends what the Inference Extension's conformance tests send to a gateway: the header test-epp-endpoint-selection names the
+// endpoints that may serve, and the answer says which one did.
+func TestConformance(t *testing.T) {
+	s := newStand(t, nil, nil, []string{"--conformance"})
+	const selection = "test-epp-endpoint-selection"
+	hosts := make([]string, len(s.urls))
+	for i, u := range s.urls {
+		hosts[i] = strings.TrimPrefix(u, "http://")
+	}
+	for _, tc := range []struct {
+		selected string
+		among    []string
+	}{
+		{hosts[0], hosts[:1]},
+		{hosts[2], hosts[2:]},
+		{hosts[0] + "," + hosts[1], hosts[:2]},
+		{"127.0.0.1", hosts},
+		{"192.0.2.1", nil},
+		{hosts[1] + ",192.0.2.1:80", hosts[1:2]},
+	} {
+		for i := range 6 {
+			r := ask(s.open, "/v1/completions", prompt(i, 6, 100, 2, i%2 == 0), selection, tc.selected)
+			served := r.header.Get("X-Conformance-Test-Served-Endpoint")
+			if ok := r.status == 200 && slices.Contains(tc.among, served) || tc.among == nil && r.status == 503; r.err != nil || !ok {
+				t.Errorf("%s: %d, served by %s, want one of %v; %v %.200s", tc.selected, r.status, served, tc.among, r.err, r.text)
+			}
+		}
+	}
 	s.idle()
 }
