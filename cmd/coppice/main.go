@@ -55,6 +55,7 @@ type cli struct {
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces of prompts."`
 	Cache     cacheCmd     `cmd:"" help:"Look into the cache of a running server; list, verify and prune directories of KV."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
+	Health    healthCmd    `cmd:"" help:"Ask a running server whether it works; the exit status is the answer."`
 	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes correctly, and measure its speed."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure steps of the CPU engine and fit a simulated device to them."`
 	Sim       struct {
