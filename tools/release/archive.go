@@ -74,6 +74,9 @@ func tarred(entries []entry, at time.Time, compress bool) ([]byte, error) {
 	t := tar.NewWriter(to)
 	for _, e := range entries {
 		h := &tar.Header{Name: e.name, Mode: e.mode, Size: int64(len(e.data)), ModTime: at, Uid: e.uid, Gid: e.gid, Format: tar.FormatUSTAR, Typeflag: tar.TypeReg}
+		if e.uid == 0 {
+			h.Uname, h.Gname = "root", "root"
+		}
 		if strings.HasSuffix(e.name, "/") {
 			h.Typeflag = tar.TypeDir
 		}

@@ -43,10 +43,10 @@ func (r *release) debVersion() string {
 }
 
 // postinst makes systemd read a new unit. It starts nothing: the unit listens on a port, which the administrator decides.
-// An upgrade restarts a unit that runs.
+// An upgrade restarts a unit that runs. All scripts leave systemd alone where dpkg installs into another root.
 const postinst = `#!/bin/sh
 set -e
-if [ "$1" = configure ] && [ -d /run/systemd/system ]; then
+if [ "$1" = configure ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
 	systemctl daemon-reload >/dev/null || true
 	[ -z "$2" ] || systemctl try-restart coppice.service >/dev/null || true
 fi
@@ -54,19 +54,21 @@ fi
 
 const prerm = `#!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
 	systemctl disable --now coppice.service >/dev/null 2>&1 || true
 fi
 `
 
 const postrm = `#!/bin/sh
 set -e
-if [ -d /run/systemd/system ]; then
+if [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
 	systemctl daemon-reload >/dev/null || true
 fi
 if [ "$1" = purge ]; then
-	rm -rf /var/lib/private/coppice /var/lib/coppice /var/cache/private/coppice /var/cache/coppice
-	rmdir /etc/coppice 2>/dev/null || true
+	for dir in lib/private/coppice lib/coppice cache/private/coppice cache/coppice; do
+		rm -rf "$DPKG_ROOT/var/$dir"
+	done
+	rmdir "$DPKG_ROOT/etc/coppice" 2>/dev/null || true
 fi
 `
 

@@ -9,5 +9,7 @@
 // make the same bytes, in any directory: the time of all files is that of the commit, or SOURCE_DATE_EPOCH.
 //
 // The command needs git and Go, uses no network but for modules, and publishes nothing. docs/releases.md describes the
-// files. test.sh installs and runs them.
+// files. This installs and runs them, as root:
+//
+//	go test -count=1 . -dist ../../dist/v0.1.0-snapshot
 package main
