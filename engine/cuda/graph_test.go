@@ -167,13 +167,7 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				}
 				batch.Binds = append(batch.Binds, bind)
 				row.Start, row.Deferred = int32(position[s]), false
-				for i := position[s]; i < end; i++ {
-					token := kv.Token(i * 7 % 320)
-					if i >= x.common {
-						token = kv.Token((i*7 + int(s)) % 320)
-					}
-					row.Tokens = append(row.Tokens, token)
-				}
+				row.Tokens = x.prompt(s, position[s], end)
 			}
 			for have := kv.CeilPages(position[s], 16); have < kv.CeilPages(end, 16); have++ {
 				row.Pages = append(row.Pages, page)
@@ -182,15 +176,7 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 			position[s] = end
 			batch.Rows = append(batch.Rows, row)
 		}
-		ticket, err := b.Submit(batch)
-		if err != nil {
-			t.Fatal(err)
-		}
-		<-ticket.Done()
-		res, err := ticket.Result()
-		if err != nil {
-			t.Fatal(err)
-		}
+		res := result(t, b, batch)
 		if token := res.Out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
 			t.Errorf("step %d: the mask forbids token %d", step, token)
 		}
@@ -200,6 +186,33 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 		out, steps = append(out, res.Out...), append(steps, d.take())
 	}
 	return out, steps
+}
+
+// prompt returns the tokens of a slot's prompt at the positions from first to end.
+func (x decodeRun) prompt(s engine.Slot, first, end int) (tokens []kv.Token) {
+	for i := first; i < end; i++ {
+		token := i * 7
+		if i >= x.common {
+			token += int(s)
+		}
+		tokens = append(tokens, kv.Token(token%320))
+	}
+	return tokens
+}
+
+// result runs a batch.
+func result(t *testing.T, b engine.Backend, batch *engine.Batch) *engine.Result {
+	t.Helper()
+	ticket, err := b.Submit(batch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-ticket.Done()
+	res, err := ticket.Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res
 }
 
 // launches returns the number of kernels in a graph of that shape.

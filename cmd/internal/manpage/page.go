@@ -23,11 +23,7 @@ func Write(dir string, app *kong.Application, about About) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	pages := []*kong.Node{app.Node}
-	for _, n := range app.Leaves(true) {
-		pages = append(pages, n)
-	}
-	for _, n := range pages {
+	for _, n := range append([]*kong.Node{app.Node}, app.Leaves(true)...) {
 		name := filepath.Join(dir, nameOf(app, n)+".1")
 		if err := os.WriteFile(name, []byte(page(app, n, about)), 0o644); err != nil {
 			return err
