@@ -30,6 +30,8 @@ type chatCmd struct {
 	System    string `help:"System message."`
 	MaxTokens int    `name:"max-tokens" default:"1024" min:"1" help:"Maximum number of tokens of an answer."`
 	samplingFlags
+
+	lines io.Reader `kong:"-"` // what to answer; nil: the standard input
 }
 
 // chatCommands returns the part of the help about commands of the conversation.
@@ -86,8 +88,12 @@ func (c *chatCmd) Run(ctx context.Context) (err error) {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)
-	d := &dialogue{talker: t, system: c.System, out: terminal.Out(), notes: terminal.Err(), signals: signals, lines: readLines(os.Stdin),
-		terminal: term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))}
+	in := c.lines
+	if in == nil {
+		in = os.Stdin
+	}
+	d := &dialogue{talker: t, system: c.System, out: terminal.Out(), notes: terminal.Err(), signals: signals, lines: readLines(in),
+		terminal: c.lines == nil && term.IsTerminal(int(os.Stdin.Fd())) && term.IsTerminal(int(os.Stdout.Fd()))}
 	d.clear()
 	return d.run()
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"github.com/coppice-llm/coppice/cmd/internal/manpage"
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/terminal"
@@ -29,8 +30,11 @@ type cli struct {
 	Route     routeCmd     `cmd:"" help:"Route requests to several servers: an OpenAI-compatible proxy that tracks their caches."`
 	Generate  generateCmd  `cmd:"" help:"Continue a prompt and stream the text to the terminal."`
 	Chat      chatCmd      `cmd:"" help:"Chat with a local model or a server, in the terminal."`
+	RunModel  runCmd       `cmd:"" name:"run" help:"Chat with a model, or send it one message: the command of Ollama's users."`
 	Pull      pullCmd      `cmd:"" help:"Download a model from a hub into the Hugging Face cache."`
-	Models    modelsCmd    `cmd:"" help:"List the models in the Hugging Face cache."`
+	Models    modelsCmd    `cmd:"" aliases:"list,ls" help:"List the models in the Hugging Face cache."`
+	Rm        rmCmd        `cmd:"" help:"Remove a model from the Hugging Face cache."`
+	Ps        psCmd        `cmd:"" help:"List the models that a running server serves."`
 	MakeModel makeModelCmd `cmd:"" help:"Write a small generated model: a Hugging Face directory or a GGUF file."`
 	Bench     struct {
 		Chat      benchChatCmd      `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
@@ -51,24 +55,18 @@ type cli struct {
 	Analyze   analyzeCmd   `cmd:"" help:"Analyse traces of prompts."`
 	Cache     cacheCmd     `cmd:"" help:"Look into the cache of a running server; list, verify and prune directories of KV."`
 	Top       topCmd       `cmd:"" help:"Watch a server in the terminal: pool, requests, prefixes, latencies."`
+	Health    healthCmd    `cmd:"" help:"Ask a running server whether it works; the exit status is the answer."`
 	GPUCheck  gpucheckCmd  `cmd:"" name:"gpucheck" help:"Check that a GPU computes correctly, and measure its speed."`
 	Calibrate calibrateCmd `cmd:"" help:"Measure steps of the CPU engine and fit a simulated device to them."`
 	Sim       struct {
 		Worlds simCmd      `cmd:"" default:"withargs" help:"Run the scheduler in random simulated worlds and check its invariants. The default of coppice sim."`
 		Fleet  simFleetCmd `cmd:"" help:"Simulate fleets behind a router and compare routing policies."`
 	} `cmd:"" help:"Simulate the scheduler or a fleet."`
-	Doctor  doctorCmd        `cmd:"" help:"Check this machine: CPU, memory, GPU, directories, limits and ports."`
-	Version versionCmd       `cmd:"" help:"Print the version."`
-	About   kong.VersionFlag `name:"version" help:"Print the version."`
-}
-
-// versionCmd is coppice version.
-type versionCmd struct{}
-
-// Run is called by kong.
-func (versionCmd) Run() error {
-	fmt.Fprintln(terminal.Out(), "coppice", version())
-	return nil
+	Doctor     doctorCmd        `cmd:"" help:"Check this machine: CPU, memory, GPU, directories, limits and ports."`
+	Completion completionCmd    `cmd:"" help:"Print a script that completes commands, flags and values in a shell."`
+	Man        manCmd           `cmd:"" help:"Write the manual pages."`
+	Version    versionCmd       `cmd:"" help:"Print the version, the commit and the CPU's path."`
+	About      kong.VersionFlag `name:"version" help:"Print the version."`
 }
 
 // main exits with 0 on success, 1 on an error, exitUsage on a bad command line, exitFailed
@@ -78,9 +76,9 @@ func main() {
 	defer stop()
 	var c cli
 	parser := kong.Must(&c, append(valueMappers(), kong.Name("coppice"), kong.Description(helpOf("coppice")),
-		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Vars{"version": "coppice " + version()})...)
+		kong.BindTo(ctx, (*context.Context)(nil)), vars, kong.Resolvers(environment{}), kong.Vars{"version": "coppice " + version()})...)
 	for _, n := range parser.Model.Leaves(false) {
-		n.Detail = helpOf(n.Path())
+		n.Detail = helpOf(manpage.CommandOf(n))
 	}
 	k, err := parser.Parse(helped(os.Args[1:]))
 	if wrong := (*kong.ParseError)(nil); errors.As(err, &wrong) {

@@ -14,6 +14,8 @@ import (
 	"testing"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/coppice-llm/coppice/cmd/internal/manpage"
 )
 
 // TestMain lets the test binary be the command: a child process with the
@@ -238,10 +240,11 @@ func TestHelpFiles(t *testing.T) {
 	app := kong.Must(&cli{}, append(valueMappers(), vars)...)
 	commands := []string{"coppice"}
 	for _, n := range app.Model.Leaves(false) {
-		commands = append(commands, n.Path())
+		commands = append(append(commands, manpage.CommandOf(n)), n.Aliases...)
 	}
 	example := regexp.MustCompile(`(?m)^  (?:[^-]*? )?coppice((?: [a-z]+(?:-[a-z]+)*)+)`)
-	for _, c := range commands[:len(commands)-1] { // version has none
+	for _, n := range app.Model.Leaves(false) {
+		c := manpage.CommandOf(n)
 		found := example.FindAllStringSubmatch(helpOf(c), -1)
 		if len(found) == 0 {
 			t.Errorf("coppice %s has no example", c)
@@ -252,8 +255,8 @@ func TestHelpFiles(t *testing.T) {
 			}
 		}
 	}
-	if files, err := helpFiles.ReadDir("help"); err != nil || len(files) != len(commands)-1 {
-		t.Errorf("%d texts for %d commands: %v", len(files), len(commands), err)
+	if files, err := helpFiles.ReadDir("help"); err != nil || len(files) != 1+len(app.Model.Leaves(false)) {
+		t.Errorf("%d texts for %d commands and the program: %v", len(files), len(app.Model.Leaves(false)), err)
 	}
 }
 

@@ -9,7 +9,6 @@ import (
 	"net/url"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"syscall"
@@ -211,14 +210,6 @@ func (c *serveCmd) tracing(ctx context.Context) (*trace.TracerProvider, func(), 
 		defer cancel()
 		p.Shutdown(ctx) // spans that cannot be sent are lost
 	}, nil
-}
-
-// version returns the module version of this build, "devel" for one from a checkout.
-func version() string {
-	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" && info.Main.Version != "(devel)" {
-		return info.Main.Version
-	}
-	return "devel"
 }
 
 // greet prints the model, the address and an example request. calls describes the tool calls of the model.

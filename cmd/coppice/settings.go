@@ -21,6 +21,7 @@ import (
 // environment, and that over a JSON file.
 type settings struct {
 	flags     []*kong.Flag
+	names     []string                   // of flags
 	sources   map[string]string          // source of each flag's value; none for defaults
 	strangers []string                   // environment variables that look like settings but are not
 	parts     map[string]json.RawMessage // parts of the file that are not flags
@@ -28,8 +29,8 @@ type settings struct {
 
 const envPrefix = "COPPICE_"
 
-// foreignEnv are environment variables used by other parts of the program.
-var foreignEnv = []string{"COPPICE_CPU", "COPPICE_TEST_MAIN"}
+// foreignEnv are environment variables used by other parts of the program and by its tests.
+var foreignEnv = []string{"COPPICE_CPU", "COPPICE_TEST_MAIN", "COPPICE_CACHE", "COPPICE_CLIENTS", "COPPICE_MODELS", "COPPICE_PEERS"}
 
 // envName returns the environment variable of a flag: COPPICE_KV_TOKENS for kv-tokens.
 func envName(flag string) string {
@@ -61,16 +62,15 @@ func (s *settings) resolve(ctx *kong.Context, more section) error {
 		return nil
 	}
 	s.flags = node.Flags
-	names := make([]string, 0, len(node.Flags))
 	for _, f := range node.Flags {
-		names = append(names, f.Name)
+		s.names = append(s.names, f.Name)
 	}
-	s.findStrangers(names, os.Environ())
+	s.findStrangers(s.names, os.Environ())
 	if path == "" {
 		path = os.Getenv(envName("config"))
 	}
 	s.parts = map[string]json.RawMessage{}
-	file, err := readSettings(path, node.Name, names, func(key string, raw json.RawMessage) (taken bool, err error) {
+	file, err := readSettings(path, node.Name, s.names, func(key string, raw json.RawMessage) (taken bool, err error) {
 		if taken, err = more(key, raw); taken {
 			s.parts[key] = raw
 		}
@@ -113,7 +113,11 @@ func (s *settings) findStrangers(flags, environ []string) {
 // warn logs the variables found by findStrangers.
 func (s *settings) warn(log *zap.Logger) {
 	for _, name := range s.strangers {
-		log.Warn("environment variable is not a setting", zap.String("name", name))
+		flag := nearest(strings.ToLower(strings.ReplaceAll(strings.TrimPrefix(name, envPrefix), "_", "-")), s.names)
+		if flag != "" {
+			flag = envName(flag)
+		}
+		log.Warn("environment variable is not a setting", zap.String("name", name), zap.String("nearest", flag))
 	}
 }
 
@@ -140,7 +144,7 @@ func readSettings(path, command string, flags []string, more section) (map[strin
 		switch {
 		case taken:
 		case name == "config" || name == "print-config" || !slices.Contains(flags, name):
-			err = fmt.Errorf("there is no such setting; coppice %s --help lists them", command)
+			err = fmt.Errorf("there is no such setting%s; coppice %s --help lists them", didYouMean(name, flags), command)
 		case values[name] != "":
 			err = fmt.Errorf("given twice")
 		default:

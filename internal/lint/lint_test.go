@@ -19,7 +19,7 @@ const module = "github.com/coppice-llm/coppice"
 // onlyImporters names the packages that may use a third party.
 var onlyImporters = map[string][]string{
 	"github.com/asynkron/protoactor-go":       {"actors"},
-	"github.com/alecthomas/kong":              {"cmd/coppice"},
+	"github.com/alecthomas/kong":              {"cmd/coppice", "cmd/internal/complete", "cmd/internal/manpage"},
 	"github.com/schollz/progressbar":          {"cmd/coppice"},
 	"github.com/gofrs/flock":                  {"cmd/internal/hub"},
 	"golang.org/x/text":                       {"tokenizer"},
