@@ -94,6 +94,26 @@ func TestToolsOfOurOwn(t *testing.T) {
 	}
 }
 
+// TestPartsOfContents: a template gets a list of parts if it loops over a content, also one that a macro or a variable holds. The
+// texts of a tool are one text.
+func TestPartsOfContents(t *testing.T) {
+	const show = `{% macro show(x, c) %}{% if c is string %}{{ c }}{% else %}{% for p in c %}<{{ p.text }}>{% endfor %}{% endif %}{% endmacro %}`
+	parts := []Part{{Type: "text", Text: "a"}, {Type: "text", Text: "b"}}
+	messages := []Message{{Role: "user", Content: "a\nb", Parts: parts}, {Role: "tool", Content: "a\nb", Parts: parts}}
+	for template, want := range map[string]string{
+		`{% for m in messages %}{{ m.content }};{% endfor %}`:                                                  "a\nb;a\nb;",
+		show + `{% for m in messages %}{{ show(1, m.content) }};{% endfor %}`:                                  "<a><b>;a\nb;",
+		show + `{% for m in messages %}{{ show(1, c=m['content']) }};{% endfor %}`:                             "<a><b>;a\nb;",
+		show + `{% for m in messages %}{{ show(m.content, 'x') }};{% endfor %}`:                                "x;x;",
+		show + `{% for m in messages %}{% set c = m.content %}{{ show(1, c) }};{% endfor %}`:                   "a\nb;a\nb;",
+		`{% for m in messages %}{% set content = m.content %}{% for p in content %}.{% endfor %};{% endfor %}`: "..;...;",
+	} {
+		if got, err := open(t, template).Render(messages, Options{ToolsPrompt: TemplateTools}); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", template, got, err, want)
+		}
+	}
+}
+
 // TestToolsPromptLeavesResultsOut: a model that reads of the tags of results writes its calls between those, where no parser looks.
 func TestToolsPromptLeavesResultsOut(t *testing.T) {
 	got, err := open(t, plainChat).Render([]Message{say("user", "When?")}, Options{Tools: clock})

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -14,6 +15,7 @@ type Message struct {
 	Role    string
 	Content string
 	// Parts, unless nil, are the content for a template that loops over the parts of a content; other templates get Content.
+	// A template gets the texts of a tool as one text, with a line for each part.
 	Parts []Part
 	// Reasoning is the model's reasoning before the content: reasoning_content.
 	Reasoning  string
@@ -111,7 +113,12 @@ func (m *Message) value(parts bool) (any, error) {
 	d := newDict()
 	d.set("role", m.Role)
 	d.set(contentKey, m.Content)
-	if parts && m.Parts != nil {
+	text, ok := joined(m.Parts)
+	switch {
+	case !parts || m.Parts == nil:
+	case m.Role == "tool" && ok:
+		d.set(contentKey, text) // as in vLLM (_parse_chat_message_content in vllm/renderers/chat_utils.py, 0.32)
+	default:
 		all, err := listed("part", m.Parts, (*Part).value)
 		if err != nil {
 			return nil, err
@@ -133,6 +140,18 @@ func (m *Message) value(parts bool) (any, error) {
 		d.set("tool_calls", calls)
 	}
 	return d, d.addAll(m.Extra)
+}
+
+// joined returns the texts of parts, a line each. It returns false if a part is no text.
+func joined(parts []Part) (string, bool) {
+	var texts []string
+	for _, p := range parts {
+		if p.Type != "text" {
+			return "", false
+		}
+		texts = append(texts, p.Text)
+	}
+	return strings.Join(texts, "\n"), true
 }
 
 // listed returns a list of the values of all. what names one of them in errors.

@@ -146,7 +146,9 @@ func (p *parser) postfix(e expr, filtered bool) expr {
 			e = p.subscript(e)
 		case p.is(tokOperator, "("):
 			p.deeper()
-			e = &call{e, p.arguments()}
+			made := &call{e, p.arguments()}
+			p.calls = append(p.calls, made)
+			e = made
 		case filtered && p.is(tokOperator, "|"):
 			p.deeper()
 			p.next()

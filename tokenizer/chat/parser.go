@@ -14,6 +14,7 @@ type parser struct {
 	depth  int // nesting of expressions and statements
 	loops  int // number of enclosing loops
 	ifs    int // number of enclosing if statements
+	calls  []*call
 
 	library *library
 }
@@ -25,7 +26,7 @@ func parse(source string, limits Limits) (p *program, err error) {
 	}
 	x := &parser{tokens: lex(source), library: newLibrary()}
 	body, _ := x.statements()
-	return &program{body: body, library: x.library, parts: loopsOverContent(body)}, nil
+	return &program{body: body, library: x.library, parts: contents{x.calls}.loop(body, []string{contentKey})}, nil
 }
 
 // statements parses up to a tag that begins with one of ends, and consumes and returns its

@@ -51,7 +51,7 @@ func (w *vllmWorker) start(t *testing.T) {
 		"--host", "127.0.0.1", "--port", strconv.Itoa(w.port), "--model", w.model, "--served-model-name", "mini",
 		"--dtype", "bfloat16", "--max-model-len", "4096", "--enforce-eager", "--block-size", strconv.Itoa(vllmBlock),
 		"--num-gpu-blocks-override", strconv.Itoa(vllmBlocks), "--enable-prefix-caching", "--enable-prompt-tokens-details",
-		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--kv-events-config", string(events))
+		"--enable-auto-tool-choice", "--tool-call-parser", "hermes", "--trust-request-chat-template", "--enable-scale-out", "--kv-events-config", string(events))
 }
 
 func (w *vllmWorker) url() string { return local("http", w.port) }
@@ -148,7 +148,7 @@ func TestPeerVLLM(t *testing.T) {
 		run  func(*vllmFleet, *testing.T)
 	}{
 		{"residency", (*vllmFleet).residency}, {"chats", (*vllmFleet).chats}, {"eviction", (*vllmFleet).eviction}, {"gap", (*vllmFleet).gap},
-		{"late gateway", (*vllmFleet).late}, {"dynamo", (*vllmFleet).dynamo},
+		{"late gateway", (*vllmFleet).late}, {"auto", (*vllmFleet).auto}, {"prompts", (*vllmFleet).prompts}, {"dynamo", (*vllmFleet).dynamo},
 		{"load", (*vllmFleet).underLoad}, {"streams", (*vllmFleet).streams}, {"tools", (*vllmFleet).tools},
 		{"errors", (*vllmFleet).errors}, {"killed", (*vllmFleet).killed},
 	} {

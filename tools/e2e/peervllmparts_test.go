@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os/exec"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -151,6 +153,47 @@ func (f *vllmFleet) late(t *testing.T) {
 	}
 	if got, want := late.ranks(), f.ranks(); fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the late gateway has %+v, the first %+v", got, want)
+	}
+}
+
+// auto: a gateway that is given URLs and a model, and no more, reads at vLLM where its events and replays are and how
+// long its blocks are.
+func (f *vllmFleet) auto(t *testing.T) {
+	const block = 16 // the gateway's own, half of vLLM's
+	before := f.tokens(4*vllmBlock + 3)
+	home := f.complete(before, 1).Worker
+	auto := &foreignFleet{process: launch(t, http.DefaultClient, []string{"route", "--worker", f.workers[0].url() + "," + f.workers[1].url(), "--model", f.workers[0].model}, nil), block: block}
+	auto.mayWarn, auto.process.model = true, "mini"
+	names := map[string]string{}
+	for _, w := range f.workers {
+		names[w.name] = fmt.Sprintf("127-0-0-1-%d", w.port)
+		auto.follows(names[w.name])
+	}
+	auto.until("the gateway knows what was cached before it started", func() bool { return auto.overlaps(before, nil)[names[home]] == 4*vllmBlock/block })
+	for _, n := range []int{vllmBlock - 1, vllmBlock, vllmBlock + block + 1, 2 * vllmBlock, 5*vllmBlock + 1} {
+		prompt := f.tokens(n)
+		body := map[string]any{"prompt": prompt, "max_tokens": 1, "temperature": 0}
+		first := auto.ask("/v1/completions", body)
+		auto.exact("never seen", &first)
+		auto.until("the gateway knows it", func() bool {
+			return auto.overlaps(append(slices.Clone(prompt), 100), nil)[first.Worker] == n/vllmBlock*vllmBlock/block
+		})
+		again := auto.ask("/v1/completions", body)
+		auto.exact("seen before", &again)
+		if want := (n - 1) / vllmBlock * vllmBlock / block; again.Worker != first.Worker && want > 0 || again.Overlap != want {
+			t.Errorf("%d tokens: %d blocks of %d at %s, then %d at %s", n, first.Overlap, block, first.Worker, again.Overlap, again.Worker)
+		}
+	}
+}
+
+// prompts: vLLM's own endpoint for rendering makes the prompt tokens that the gateway is tested with.
+func (f *vllmFleet) prompts(t *testing.T) {
+	script := filepath.Join("..", "..", "gateway", "internal", "prompt", "testdata", "render.py")
+	said, err := exec.CommandContext(within(t), filepath.Join(f.workers[0].dir, "bin", "python"), script, f.workers[0].model, "--vllm", f.workers[0].url()).CombinedOutput()
+	if all := strings.Split(strings.TrimSpace(string(said)), "\n"); err != nil {
+		t.Errorf("%v: %s", err, said[:min(len(said), 4000)])
+	} else {
+		t.Log(all[len(all)-1])
 	}
 }
 

@@ -11,9 +11,9 @@ text, and what a template says where it refuses a conversation.
 The conversations are as OpenAI's SDKs send them, with the arguments of calls as text. Both libraries want objects
 there: vLLM decodes the text, users of transformers do (its documentation says so). transformers 5.23.0 removes keys
 whose value is null (apply_chat_template), and gives the rest to the template as it is. vLLM (_parse_chat_message_content
-in entrypoints/chat_utils.py, renderers/hf.py) gives texts alone to a template that does not loop over the parts of a
+in renderers/chat_utils.py, and renderers/hf.py; 0.32.0) gives texts alone to a template that does not loop over the parts of a
 content: "" for null and for an absent content, parts joined by newlines. A template with such a loop gets lists of
-parts: [] for null, and one part for a text. vLLM does not use the template for models with a renderer of their own
+parts: [] for null, and one part for a text; a tool's parts become one text there too. vLLM does not use the template for models with a renderer of their own
 (DeepSeek V3.2 and V4, gpt-oss, Kimi K3, Mistral's tokenizers): there the result is what it would do. The conversations
 "null" and "absent" are therefore the same for both.
 """
@@ -99,13 +99,14 @@ def as_vllm(messages, parts):
             content = []
         elif isinstance(content, str):
             content = text(content)
-        m["content"] = content if parts else "\n".join(p["text"] for p in content)
+        m["content"] = content if parts and m["role"] != "tool" else "\n".join(p["text"] for p in content)
     return messages
 
 
 def loops_over_parts(template):
     """Whether a template has a loop over the content of a message, by vLLM's rules: names assigned from messages
-    count, filters, tests and slices are looked through, scopes are not considered."""
+    count, filters, tests and slices are looked through, scopes are not considered. A variable named content counts
+    outside macros, and in a macro the parameters that a call gives the content of a message."""
     try:
         tree = environment().parse(template)
         names = ["messages"]
@@ -114,7 +115,17 @@ def loops_over_parts(template):
                 if under(a.node) == (name, None) and a.target.name not in names:
                     names.append(a.target.name)
         each = [f.target.name for f in tree.find_all(nodes.For) if under(f.iter) in [(n, None) for n in names]]
-        return any(under(f.iter) in [(n, "content") for n in each] for f in tree.find_all(nodes.For))
+
+        def content(node):
+            return under(node) in [(n, "content") for n in each]
+
+        inside = {}  # names of contents, by the loops in macros
+        for macro in tree.find_all(nodes.Macro):
+            calls = [c for c in tree.find_all(nodes.Call) if isinstance(c.node, nodes.Name) and c.node.name == macro.name]
+            given = [(p.name, arg) for c in calls for p, arg in zip(macro.args, c.args)] + [(k.key, k.value) for c in calls for k in c.kwargs]
+            for loop in macro.find_all(nodes.For):
+                inside[loop] = [name for name, arg in given if content(arg) and name in [p.name for p in macro.args]]
+        return any(content(f.iter) or isinstance(f.iter, nodes.Name) and f.iter.name in inside.get(f, ["content"]) for f in tree.find_all(nodes.For))
     except Exception:  # vLLM then takes texts
         return False
 

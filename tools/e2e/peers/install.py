@@ -7,7 +7,7 @@
 | name | what | from | disk |
 |---|---|---|---|
 | vllm | vLLM for CPUs, with PyTorch | PyPI, vllm.txt | 7 GB, most of it PyTorch's libraries for GPUs |
-| sglang | SGLang's publisher of cache events, without the rest that SGLang needs | PyPI, sglang.txt | 60 MB |
+| sglang | SGLang's publisher of cache events, without the rest that SGLang needs | PyPI, sglang.txt | 300 MB |
 | dynamo | Dynamo's indexer | PyPI, dynamo.txt | 300 MB |
 | simulator | llm-d's simulator of vLLM | the Go module proxy | 100 MB; its modules stay in Go's cache |
 | envoy | Envoy | PyPI, envoy.txt | 300 MB |
