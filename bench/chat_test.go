@@ -1,9 +1,7 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"slices"
@@ -300,25 +298,16 @@ func TestPercentile(t *testing.T) {
 }
 
 func TestJSONHasTheFields(t *testing.T) {
-	var b bytes.Buffer
-	if err := WriteJSON(&b, (&Comparison{Identical: true})); err != nil {
-		t.Fatal(err)
-	}
-	var got struct {
+	got := reread[struct {
 		On        map[string]any `json:"cache_on"`
 		Off       map[string]any `json:"cache_off"`
 		Identical bool           `json:"identical"`
+	}](t, &Comparison{Identical: true})
+	if !got.Identical {
+		t.Errorf("%+v", got)
 	}
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil || !got.Identical {
-		t.Fatalf("%v in %s", err, b.String())
-	}
-	for _, key := range strings.Fields(`requests prompt_tokens computed_tokens cached_tokens hit_rate ideal_hit_rate
-		ttft_ms_p50 ttft_ms_p99 itl_ms_p50 itl_ms_p99 output_tokens_per_s wall_s leaked_pages`) {
-		if _, ok := got.On[key]; !ok {
-			t.Errorf("no %s", key)
-		}
-	}
-	if len(got.On) != 13 || len(got.Off) != 13 {
-		t.Errorf("%d and %d keys", len(got.On), len(got.Off))
+	for _, figures := range []map[string]any{got.On, got.Off} {
+		checkKeys(t, figures, `requests prompt_tokens computed_tokens cached_tokens hit_rate ideal_hit_rate
+			ttft_ms_p50 ttft_ms_p99 itl_ms_p50 itl_ms_p99 output_tokens_per_s wall_s leaked_pages`)
 	}
 }

@@ -1,12 +1,8 @@
 package bench
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 
@@ -43,19 +39,8 @@ func TestPlaySched(t *testing.T) {
 
 // TestSchedJSON pins the JSON keys, which other tools read.
 func TestSchedJSON(t *testing.T) {
-	var b bytes.Buffer
-	if err := WriteJSON(&b, new(SchedSummary)); err != nil {
-		t.Fatal(err)
-	}
-	var got map[string]float64
-	if err := json.Unmarshal(b.Bytes(), &got); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"add_ns", "allocs_per_step", "complete_ns_per_row", "decode_next_ns_p50", "next_ns_per_step_p50", "next_ns_per_step_p99",
-		"requests", "requests_per_s", "steps", "tokens", "tokens_per_s"}
-	if keys := slices.Sorted(maps.Keys(got)); !slices.Equal(keys, want) {
-		t.Errorf("keys %v, want %v", keys, want)
-	}
+	checkKeys(t, reread[map[string]any](t, new(SchedSummary)), `add_ns allocs_per_step complete_ns_per_row decode_next_ns_p50 next_ns_per_step_p50 next_ns_per_step_p99
+		requests requests_per_s steps tokens tokens_per_s`)
 }
 
 func TestPlaySchedRefuses(t *testing.T) {

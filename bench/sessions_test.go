@@ -2,9 +2,6 @@ package bench
 
 import (
 	"bytes"
-	"encoding/json"
-	"maps"
-	"slices"
 	"strings"
 	"testing"
 )
@@ -56,20 +53,9 @@ func checkParks(t *testing.T, p *ParkFigures) {
 // checkSessionReport checks the keys of the JSON, and that the table has no empty part.
 func checkSessionReport(t *testing.T, f *SessionFigures) {
 	t.Helper()
+	checkKeys(t, reread[struct{ Parks map[string]any }](t, f).Parks, `tier sessions private_tokens pool_tokens prefill_ms park_ms resume_ms
+		resume_of_prefill parked_tokens parked_bytes resumed_tokens recomputed_tokens checked identical leaked_pages`)
 	var b bytes.Buffer
-	if err := WriteJSON(&b, f); err != nil {
-		t.Fatal(err)
-	}
-	var all map[string]any
-	if err := json.Unmarshal(b.Bytes(), &all); err != nil {
-		t.Fatal(err)
-	}
-	want := []string{"checked", "identical", "leaked_pages", "park_ms", "parked_bytes", "parked_tokens", "pool_tokens", "prefill_ms", "private_tokens", "recomputed_tokens",
-		"resume_ms", "resume_of_prefill", "resumed_tokens", "sessions", "tier"}
-	if got := slices.Sorted(maps.Keys(all["parks"].(map[string]any))); !slices.Equal(got, want) {
-		t.Errorf("the fields are %v, want %v", got, want)
-	}
-	b.Reset()
 	if err := WriteTable(&b, f); err != nil {
 		t.Fatal(err)
 	}

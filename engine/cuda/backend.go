@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"strings"
 	"sync/atomic"
 
@@ -143,8 +144,10 @@ func (b *Backend) HostFree(m []byte) {
 	}
 }
 
-// Close implements engine.Backend. Work that the device has not completed is lost. Close fails with
-// ErrStuck if the device does not respond; its memory then stays allocated.
+// Close implements engine.Backend. It waits until the device has completed what is queued on it: until
+// then the device uses host memory, also the caller's. The tickets of that work end with
+// engine.ErrClosed. Close fails with ErrStuck if the device does not respond; its memory then stays
+// allocated.
 func (b *Backend) Close() error {
 	first := b.Queue.Close()
 	if b.watch.isStuck() {
@@ -199,7 +202,8 @@ func (b *Backend) giveUp(jobs []*job) {
 func stepCost(name string, c *model.Config) engine.StepCost {
 	var gpu kernels.GPU
 	for _, g := range []kernels.GPU{kernels.H200, kernels.H100} {
-		if short, _, _ := strings.Cut(g.Name, " "); strings.Contains(name, short) {
+		// A whole word: a GH200 is no H200.
+		if short, _, _ := strings.Cut(g.Name, " "); slices.Contains(strings.Fields(name), short) {
 			gpu = g
 		}
 	}

@@ -14,8 +14,10 @@ import (
 func TestStepCost(t *testing.T) {
 	s := kernels.Llama8B
 	c := &model.Config{Hidden: s.Hidden, FFN: s.FFN, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Vocab: s.Vocab}
-	if x := stepCost("PTX interpreter", c); x != (engine.StepCost{}) {
-		t.Errorf("%+v for an unknown device", x)
+	for _, name := range []string{"PTX interpreter", "NVIDIA GH200 480GB"} {
+		if x := stepCost(name, c); x != (engine.StepCost{}) {
+			t.Errorf("%s, whose limits are not known: %+v", name, x)
+		}
 	}
 	x := stepCost("NVIDIA H200", c)
 	if older := stepCost("NVIDIA H100 80GB HBM3", c); older.Step <= x.Step || older.Context <= x.Context || x.BalanceTokens() < 1000 {

@@ -211,7 +211,7 @@ func (d *device) buffers() []buffer {
 		{&r.masks, d.maskBytes() * d.cfg.maxMasks(), -1},
 		{&r.x, 4 * tokens * c.Hidden, -1}, {&r.acts, 2 * max(tokens, rows) * widest, -1}, {&r.qkv, 4 * tokens * (c.Heads + 2*c.KVHeads) * c.HeadDim, -1},
 		{&r.q, 2 * tokens * heads, -1}, {&r.ffn, 2 * tokens * ffn, -1}, {&r.logits, 4 * rows * c.Vocab, -1}, {&r.work, 4 * rows * c.Vocab, -1},
-		{&r.failed, 4 * (rows + 1), -1}, {&r.drawn, drawnBytes * samples, -1}, {&r.norms, normBytes * samples, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * samples, -1},
+		{&r.failed, 4 * (rows + 1), -1}, {&r.drawn, drawnBytes * samples, -1}, {&r.norms, normBytes * samples, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * samples, 0},
 		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
 		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
 	}

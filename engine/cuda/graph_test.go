@@ -22,6 +22,7 @@ type counts struct {
 	graphs   int // launched
 	captured int // kernels of the last graph that was captured
 	made     int // graphs instantiated
+	copies   int // to the host
 }
 
 // counting wraps the interpreter's driver and counts launches. With noGraphs it refuses to
@@ -71,6 +72,13 @@ func (c *countingContext) Launch(f cudrv.Function, l cudrv.Launch) error {
 	}
 	c.d.mu.Unlock()
 	return c.Context.Launch(f, l)
+}
+
+func (c *countingContext) CopyOut(s cudrv.Stream, dst []byte, src cudrv.Ptr) error {
+	c.d.mu.Lock()
+	c.d.n.copies++
+	c.d.mu.Unlock()
+	return c.Context.CopyOut(s, dst, src)
 }
 
 func (c *countingContext) BeginCapture(s cudrv.Stream) error {
@@ -129,8 +137,11 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 	}
 	defer b.Close()
 	d.take()
-	sampling := []engine.SamplingParams{{}, {Temperature: 1, Seed: 4, RepetitionPenalty: 1.2}, {Temperature: 0.7, TopLogprobs: 2, Bias: []engine.TokenBias{{Token: 5, Bias: 2}}}}
+	sampling := []engine.SamplingParams{{}, {Temperature: 1, Seed: 4, RepetitionPenalty: 1.2, TopLogprobs: 1}, {Temperature: 0.7, TopLogprobs: 2, Bias: []engine.TokenBias{{Token: 5, Bias: 2}}}}
 	page, position := kv.PageID(0), x.prompts
+	info := b.Info()
+	mask := make([]uint64, info.MaskWords())
+	mask[1] = 0xff0
 	for step := range graphSteps + 1 {
 		batch := &engine.Batch{Seq: uint64(step + 1)}
 		for s := range engine.Slot(3) {
@@ -138,7 +149,13 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				continue
 			}
 			row := engine.Row{Slot: s, Start: int32(position[s]), Deferred: true, Sample: true, Digest: true, SampleIndex: int32(step)}
+			if s == 0 && step%2 == 0 {
+				row.Mask = 1
+			}
 			end := position[s] + 1
+			if step == 0 && s == 0 {
+				batch.Masks = []engine.MaskSet{{ID: 1, Bits: mask}}
+			}
 			if step == 0 {
 				bind := engine.SlotBind{Slot: s, Sampling: sampling[s]}
 				end, position[s] = position[s], 0
@@ -174,6 +191,12 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 		if err != nil {
 			t.Fatal(err)
 		}
+		if token := res.Out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
+			t.Errorf("step %d: the mask forbids token %d", step, token)
+		}
+		if last := res.Out[len(res.Out)-1]; len(last.Top) != 2 {
+			t.Errorf("step %d: %d log-probabilities, want 2", step, len(last.Top))
+		}
 		out, steps = append(out, res.Out...), append(steps, d.take())
 	}
 	return out, steps
@@ -199,6 +222,9 @@ func checkGraphs(t *testing.T, steps []counts) {
 		if n.kernels != 0 || n.graphs != 1 || n.made == 1 && n.captured != want {
 			t.Errorf("step %d: %+v, want one graph of %d kernels", i, n, want)
 		}
+	}
+	if steps[1].copies != 5 {
+		t.Errorf("%d copies of results for rows with log-probabilities, want 5 for any number of them: failures, tokens, logits, norms and lists", steps[1].copies)
 	}
 	if steps[0].graphs != 0 || made < 1 || made > 4 {
 		t.Errorf("%d graphs for decode steps, %d for the prompts", made, steps[0].graphs)

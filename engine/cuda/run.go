@@ -171,10 +171,7 @@ func (b *Backend) fetch(pl *place, o *outcome, logits bool) error {
 	get(o.promptTopsAt(), topBytes*o.promptTop*o.sources.n, r.prompt.tops)
 	if o.top >= 0 {
 		get(o.normsAt(), normBytes*want, r.norms)
-		for i, s := range o.samples {
-			at := i * topBytes * max(o.top, 1)
-			get(o.topsAt()+at, topBytes*min(s.asked, d.model.Vocab), r.tops+cudrv.Ptr(at))
-		}
+		get(o.topsAt(), topBytes*o.top*want, r.tops) // also what rows did not ask for: one copy, not one for each row
 	}
 	return err
 }
@@ -202,11 +199,12 @@ func (b *Backend) wait(queued <-chan *job) {
 	defer runtime.UnlockOSThread()
 	bound := b.dev.ctx.Bind()
 	for j := range queued {
+		// Also after Close: until then the device uses the batch's pinned memory, and the caller's host pages.
+		err := lostError("step", errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event)))
 		if b.Aborted() {
-			b.finish(j, engine.ErrClosed)
-			continue
+			err = engine.ErrClosed
 		}
-		b.finish(j, lostError("step", errors.Join(bound, b.dev.ctx.SyncEvent(j.place.event))))
+		b.finish(j, err)
 	}
 	if b.waiting.Add(-1) == 0 {
 		b.closing = b.dev.ctx.Close()

@@ -1,6 +1,9 @@
 package cudrv_test
 
 import (
+	"errors"
+	"runtime"
+
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
 
@@ -86,4 +89,35 @@ func fault(b *bench) {
 	_, err := b.Alloc(256)
 	b.fails("Alloc after it", err, cudrv.ErrLost)
 	b.fails("SyncStream after it", b.SyncStream(b.s), cudrv.ErrLost)
+}
+
+// capturing checks what may happen while a stream captures: another thread allocates memory, and work
+// runs on the default stream, which another part of the process may use.
+func capturing(b *bench) {
+	p := b.alloc(64)
+	b.ok(b.BeginCapture(b.s))
+	b.ok(b.Fill(b.s, p, 1, 64))
+	done := make(chan error)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := b.Bind()
+		if err == nil {
+			var h []byte
+			if h, err = b.HostAlloc(64); err == nil {
+				err = b.HostFree(h)
+			}
+		}
+		done <- errors.Join(err, b.Fill(0, p, 2, 32))
+	}()
+	if err := <-done; err != nil {
+		b.t.Errorf("on another thread, while a stream captures: %v", err)
+	}
+	g, err := b.EndCapture(b.s)
+	b.ok(err)
+	b.ok(b.DestroyGraph(g))
+	b.ok(b.SyncStream(0))
+	if got := b.read(p, 1); got[0] != 0x02020202 {
+		b.t.Errorf("after work on the default stream: %#x", got[0])
+	}
 }

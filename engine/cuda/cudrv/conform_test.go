@@ -28,7 +28,7 @@ func conform(t *testing.T, d cudrv.Driver) {
 		check func(b *bench)
 	}{
 		{"device", device}, {"memory", memory}, {"copies", copies}, {"modules", modules}, {"launch", launch}, {"arguments", arguments},
-		{"shared memory", sharedMemory}, {"streams", streams}, {"events", events}, {"graphs", graphs}, {"invalid", invalid},
+		{"shared memory", sharedMemory}, {"streams", streams}, {"events", events}, {"graphs", graphs}, {"capturing", capturing}, {"invalid", invalid},
 		{"fault", fault},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ func conform(t *testing.T, d cudrv.Driver) {
 
 // bench has a context and a stream.
 type bench struct {
-	t *testing.T
+	t testing.TB
 	d cudrv.Driver
 	cudrv.Context
 	s cudrv.Stream

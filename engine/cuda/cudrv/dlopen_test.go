@@ -67,6 +67,70 @@ func TestConformanceDlopen(t *testing.T) {
 	}
 }
 
+// judge is a testing.TB that notes whether a check has failed.
+type judge struct {
+	testing.TB
+	failed bool
+}
+
+func (j *judge) Helper()               {}
+func (j *judge) Errorf(string, ...any) { j.failed = true }
+func (j *judge) Fatal(...any)          { panic(j) }
+
+// finds reports whether a check fails on driver d.
+func finds(t *testing.T, d cudrv.Driver, check func(b *bench)) (failed bool) {
+	t.Helper()
+	j := &judge{TB: t}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	context, err := d.Open(0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer context.Close()
+	defer func() {
+		if r := recover(); r == j {
+			failed = true
+		} else if r != nil {
+			panic(r)
+		}
+	}()
+	b := &bench{t: j, d: d, Context: context}
+	b.s = must(b, context.NewStream)
+	check(b)
+	return j.failed
+}
+
+// TestFlags checks that the suite fails drivers that pass other flags: streams that wait for the default
+// stream, captures in the mode global, in which other threads can't allocate, and events without timing.
+func TestFlags(t *testing.T) {
+	path := library(t, "libcuda-flags.so.1", stubSource(nil))
+	s := newStub(vm.New(ptxvm.Config{MemoryBytes: 1 << 20}))
+	connect(t, path, s)
+	d, err := dlopen.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		call  string
+		flags uint64
+		check func(b *bench)
+	}{{"cuStreamCreate", 0, capturing}, {"cuStreamBeginCapture_v2", captureGlobal, capturing}, {"cuEventCreate", eventNoTiming, events}} {
+		s.change = nil
+		if finds(t, d, c.check) {
+			t.Errorf("the check of %s fails without a planted bug", c.call)
+		}
+		s.change = func(call string, a []uint64) {
+			if call == c.call {
+				a[1] = c.flags
+			}
+		}
+		if !finds(t, d, c.check) {
+			t.Errorf("%s with flags %d passes", c.call, c.flags)
+		}
+	}
+}
+
 // connect makes the library's stubs call s.
 func connect(t *testing.T, path string, s *stub) {
 	t.Helper()

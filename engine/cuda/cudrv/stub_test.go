@@ -19,8 +19,10 @@ const codeInvalidContext = 201
 // source stubSource returns, pass their arguments to call.
 //
 // It checks threads as a driver does: a call on a thread without current context fails with
-// CUDA_ERROR_INVALID_CONTEXT.
+// CUDA_ERROR_INVALID_CONTEXT. It also does what the flags of streams, events and captures say, see flags.
 type stub struct {
+	flags    flags
+	change   func(call string, a []uint64) // changes the arguments of a call, to plant a bug; nil: nothing
 	mu       sync.Mutex
 	driver   cudrv.Driver
 	next     uint64
@@ -36,7 +38,7 @@ type primary struct {
 
 // newStub returns a stub with the devices of d.
 func newStub(d cudrv.Driver) *stub {
-	return &stub{driver: d, contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
+	return &stub{driver: d, flags: newFlags(), contexts: map[uint64]*primary{}, bound: map[int]uint64{}}
 }
 
 // call is one function of the driver API. Every argument is an integer or a
@@ -50,7 +52,16 @@ type call struct {
 // call makes call f of the table with the arguments at args, and returns a CUresult. It runs on the
 // thread of the C caller.
 func (s *stub) call(f int, args *uint64) int {
-	err := calls[f].do(s, unsafe.Slice(args, calls[f].args))
+	a := unsafe.Slice(args, calls[f].args)
+	if s.change != nil {
+		s.change(calls[f].name, a)
+	}
+	err := s.flags.before(calls[f].name, a)
+	if err == nil {
+		if err = calls[f].do(s, a); err == nil {
+			s.flags.after(calls[f].name, a)
+		}
+	}
 	var e *cudrv.Error
 	switch {
 	case err == nil:

@@ -15,7 +15,7 @@ type rig struct {
 	t       testing.TB
 	m       *ptxvm.Machine
 	s       ptxvm.Stream
-	changed *ptxvm.Module // replaces a module if not nil
+	changed *ptxvm.Module // if not nil, its kernels replace those of the module
 }
 
 // modules caches the decoded modules.
@@ -54,7 +54,7 @@ func args(values ...any) []byte {
 
 func (r *rig) try(module, kernel string, grid ptxvm.Dim, threads, shared int, values ...any) error {
 	from := modules[module]
-	if r.changed != nil {
+	if r.changed != nil && r.changed.Kernel(kernel) != nil {
 		from = r.changed
 	}
 	k := from.Kernel(kernel)
@@ -93,10 +93,16 @@ func put[T any](r *rig, data []T) pointer {
 		r.t.Fatal(err)
 	}
 	p := r.room(max(len(b), 1))
-	if err := r.m.CopyIn(r.s, uint64(p), b); err != nil {
+	r.write(p, b)
+	return p
+}
+
+// write copies bytes to device memory.
+func (r *rig) write(to pointer, b []byte) {
+	r.t.Helper()
+	if err := r.m.CopyIn(r.s, uint64(to), b); err != nil {
 		r.t.Fatal(err)
 	}
-	return p
 }
 
 // get returns n values from device memory.

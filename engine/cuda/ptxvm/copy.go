@@ -3,59 +3,70 @@ package ptxvm
 import (
 	"encoding/binary"
 	"fmt"
+	"sort"
 )
 
 // CopyIn queues a copy from host memory. The memory is read when the copy runs, so it must not change
 // before the copy is done.
 func (m *Machine) CopyIn(s Stream, dst uint64, src []byte) error {
 	return m.queueCopy(s, "copy from host", func(op opID) error {
-		to, err := m.use("copy from host", op, dst, len(src), true)
-		copy(to, src)
-		return err
+		return m.pieces(len(src), func(at, n int) error {
+			to, err := m.use("copy from host", op, dst+uint64(at), n, true)
+			copy(to, src[at:])
+			return err
+		}, dst)
 	})
 }
 
 // CopyOut queues a copy to host memory, which holds the bytes when the copy is done.
 func (m *Machine) CopyOut(s Stream, dst []byte, src uint64) error {
 	return m.queueCopy(s, "copy to host", func(op opID) error {
-		from, err := m.use("copy to host", op, src, len(dst), false)
-		copy(dst, from)
-		return err
+		return m.pieces(len(dst), func(at, n int) error {
+			from, err := m.use("copy to host", op, src+uint64(at), n, false)
+			copy(dst[at:], from)
+			return err
+		}, src)
 	})
 }
 
 // CopyWithin queues a copy on the device. Source and destination must not overlap.
 func (m *Machine) CopyWithin(s Stream, dst, src uint64, n int) error {
 	return m.queueCopy(s, "copy", func(op opID) error {
-		from, err := m.use("copy", op, src, n, false)
-		if err != nil {
+		return m.pieces(n, func(at, n int) error {
+			from, err := m.use("copy", op, src+uint64(at), n, false)
+			if err != nil {
+				return err
+			}
+			to, err := m.use("copy", op, dst+uint64(at), n, true)
+			copy(to, from)
 			return err
-		}
-		to, err := m.use("copy", op, dst, n, true)
-		copy(to, from)
-		return err
+		}, src, dst)
 	})
 }
 
 // Set queues filling n bytes.
 func (m *Machine) Set(s Stream, dst uint64, value byte, n int) error {
 	return m.queueCopy(s, "fill", func(op opID) error {
-		to, err := m.use("fill", op, dst, n, true)
-		for i := range to {
-			to[i] = value
-		}
-		return err
+		return m.pieces(n, func(at, n int) error {
+			to, err := m.use("fill", op, dst+uint64(at), n, true)
+			for i := range to {
+				to[i] = value
+			}
+			return err
+		}, dst)
 	})
 }
 
 // Set32 queues filling n words.
 func (m *Machine) Set32(s Stream, dst uint64, value uint32, n int) error {
 	return m.queueCopy(s, "fill", func(op opID) error {
-		to, err := m.use("fill", op, dst, 4*n, true)
-		for i := range len(to) / 4 {
-			binary.LittleEndian.PutUint32(to[4*i:], value)
-		}
-		return err
+		return m.pieces(4*n, func(at, n int) error {
+			to, err := m.use("fill", op, dst+uint64(at), n, true)
+			for i := range len(to) / 4 {
+				binary.LittleEndian.PutUint32(to[4*i:], value)
+			}
+			return err
+		}, dst)
 	})
 }
 
@@ -65,6 +76,30 @@ func (m *Machine) queueCopy(s Stream, name string, run func(opID) error) error {
 	}
 	m.enqueue(s, name, run)
 	return nil
+}
+
+// pieces calls do for successive pieces [at, at+n) of bytes, so that no piece that begins at one of the
+// addresses crosses the end of a window of a sparse allocation.
+func (m *Machine) pieces(bytes int, do func(at, n int) error, addresses ...uint64) error {
+	for at := 0; at < bytes; {
+		n := bytes - at
+		for _, addr := range addresses {
+			if a := m.find(addr + uint64(at)); a != nil && m.sparse(a) {
+				n = min(n, int(a.base-addr)+len(a.data)-at)
+			}
+		}
+		if err := do(at, n); err != nil {
+			return err
+		}
+		at += n
+	}
+	return nil
+}
+
+// sparse reports whether a is a window of a sparse allocation that reaches beyond it.
+func (m *Machine) sparse(a *allocation) bool {
+	i := sort.Search(len(m.allocations), func(i int) bool { return m.allocations[i].base > a.base }) - 1
+	return m.allocations[i] != a && a.base+uint64(a.size) < m.allocations[i].base+uint64(m.allocations[i].size)
 }
 
 // use checks an access of n bytes at addr by operation op, a copy or a fill, as kernels' accesses

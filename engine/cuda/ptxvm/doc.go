@@ -11,8 +11,8 @@
 // It supports the instructions of engine/cuda's kernels; Load returns an error that names
 // any other. Errors that a GPU may not notice are a [Fault] with kernel, block, thread
 // and source line: accesses out of bounds, misaligned, or to memory never written; races
-// in shared memory, between blocks of a kernel and between streams; barriers that some
-// threads miss; asynchronous copies that are read before the wait for them.
+// in shared memory, in global memory within a block, between blocks of a kernel and
+// between streams; barriers that some threads miss; asynchronous copies that are read before the wait for them.
 //
 // Streams run as late as the program allows: work runs when the host waits for it, and
 // only that work. So tests see it if host memory is changed too early, or a result is

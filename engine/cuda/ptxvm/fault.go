@@ -11,6 +11,7 @@ const (
 	Misaligned                     // the address is not a multiple of the access size
 	Uninitialised                  // nothing has written the bytes
 	SharedRace                     // two threads, one writes, no barrier between them
+	GlobalRace                     // the same in global memory, by two threads of a block
 	BlockRace                      // two blocks of a kernel, one writes
 	StreamRace                     // two operations, one writes, no stream or event orders them
 	Divergence                     // threads of a warp or block at different barriers
@@ -20,7 +21,7 @@ const (
 )
 
 var kindNames = [...]string{"access out of bounds", "misaligned access", "read of uninitialised memory", "race in shared memory",
-	"race between blocks", "race between streams", "divergent barrier", "access to a copy that was not waited for",
+	"race in global memory within a block", "race between blocks", "race between streams", "divergent barrier", "access to a copy that was not waited for",
 	"division by zero", "kernel does not end"}
 
 func (k FaultKind) String() string { return kindNames[k] }

@@ -15,7 +15,7 @@ var ErrLaunch = errors.New("ptxvm: bad launch")
 
 // Config configures the simulated device. The zero value works.
 type Config struct {
-	MemoryBytes int `default:"4<<30"` // default 4 GiB; each allocation takes five times its size of host memory
+	MemoryBytes int `default:"4<<30"` // default 4 GiB; an allocation takes about seven times its size of host memory, one above 1 GiB only where it is used
 	// MaxSharedBytes per block, default 227 KiB, as on an H100.
 	MaxSharedBytes int `default:"227<<10"`
 	// MaxInstructions of one launch, summed over threads, default 2^36.

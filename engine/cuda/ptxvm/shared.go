@@ -108,6 +108,9 @@ func (s *sharedMemory) note(note *sharedNote, w *warp, thread uint16, pending, a
 	if atomic && note.atomic && note.written == s.epoch && note.writer != thread {
 		thread = many
 	}
+	if note.written == s.epoch && !note.atomic {
+		atomic = false // the thread has also stored plainly: atomics of others race with that
+	}
 	if pending {
 		s.pending++ // a word that is pending already can't be written
 	}

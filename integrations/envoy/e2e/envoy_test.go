@@ -4,14 +4,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net/http"
 	"os/exec"
-	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // prompt returns a completion request with a prefix of one of some families, as token ids.
@@ -142,19 +140,24 @@ func (l *load) end() (bad int) {
 	return bad
 }
 
-// killWorker kills a worker with requests: only those that it had may fail, and the others go on.
+// killWorker kills a worker with requests: only streams that it had begun may fail. The picker's fallbacks take all others.
 func killWorker(t *testing.T, s *stand) {
 	const clients = 6
-	l := start(s.open, clients, true)
+	l, whole := start(s.open, clients, true), start(s.open, clients, false)
 	l.more(t, 50)
+	whole.more(t, 50)
 	s.workers[0].kill()
 	l.more(t, 100)
+	whole.more(t, 100)
 	s.ready(2)
 	l.more(t, 50)
 	if bad := l.end(); bad > clients {
-		t.Errorf("%d of %v requests failed, the last with %s; want at most the %d that the worker may have had", bad, l.seen, l.fault, clients)
+		t.Errorf("%d of %v streams failed, the last with %s; want at most the %d that the worker may have begun", bad, l.seen, l.fault, clients)
 	}
-	t.Logf("a worker killed under %d clients: %v", clients, l.seen)
+	if bad := whole.end(); bad > 0 {
+		t.Errorf("%d of %v requests failed, the last with %s", bad, whole.seen, whole.fault)
+	}
+	t.Logf("a worker killed under %d streams and %d other requests at a time: %v and %v", clients, clients, l.seen, whole.seen)
 	s.idle()
 	s.workers[0].again()
 	s.ready(3)
@@ -175,9 +178,17 @@ func drainWorker(t *testing.T, s *stand) {
 	s.ready(3)
 }
 
-// killPicker kills the picker: the listener that closes refuses, and the one that is open goes on without it. Both are well after its return.
+// killPicker kills the picker under load: the listener that closes refuses, and the one that is open goes on without it. Both are well
+// after its return.
 func killPicker(t *testing.T, s *stand) {
+	l := start(s.open, 6, true)
+	l.more(t, 50)
 	s.picker.kill()
+	until(t, "Envoy knows that the picker is gone", func() bool {
+		return post(s.open, "/v1/completions", prompt(1, 3, 100, 4, false)).status == 200
+	})
+	l.end()
+	t.Logf("the picker killed under 6 streams at a time: %v until Envoy knew, the last with %s", l.seen, l.fault)
 	for i := range 6 {
 		if r := post(s.exact, "/v1/completions", prompt(i, 3, 100, 4, false)); r.err != nil || r.status < 500 {
 			t.Errorf("FailClose: %d %v %s", r.status, r.err, r.text)
@@ -221,131 +232,33 @@ func TestOverload(t *testing.T) {
 	s.idle()
 }
 
-// TestHitRate plays one load behind coppice route and behind Envoy: the share of cached prompt tokens is the same within 1 %.
-func TestHitRate(t *testing.T) {
-	if !*measure {
-		t.Skip("needs -measure")
+// TestConformance sends what the Inference Extension's conformance tests send to a gateway: the header test-epp-endpoint-selection names the
+// endpoints that may serve, and the answer says which one did.
+func TestConformance(t *testing.T) {
+	s := newStand(t, nil, nil, []string{"--conformance"})
+	const selection = "test-epp-endpoint-selection"
+	hosts := make([]string, len(s.urls))
+	for i, u := range s.urls {
+		hosts[i] = strings.TrimPrefix(u, "http://")
 	}
-	dir, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	rate := func(url string) float64 {
-		cached, all := 0, 0
-		for i := range *rounds {
-			r := post(url, "/v1/completions", prompt(i*i, 24, 1600, 4, false))
-			var a struct {
-				Usage struct {
-					Prompt  int `json:"prompt_tokens"`
-					Details struct {
-						Cached int `json:"cached_tokens"`
-					} `json:"prompt_tokens_details"`
-				} `json:"usage"`
-			}
-			if err := json.Unmarshal([]byte(r.text), &a); err != nil || r.status != 200 {
-				t.Fatalf("%d %v %s", r.status, err, r.text)
-			}
-			cached, all = cached+a.Usage.Details.Cached, all+a.Usage.Prompt
-		}
-		return float64(cached) / float64(all)
-	}
-	s := newStand(t, nil, []string{"--kv-tokens", "20000"}, nil)
-	behind := rate(s.exact)
-	s = newStand(t, nil, []string{"--kv-tokens", "20000"}, nil) // workers with empty caches
-	at := fmt.Sprintf("127.0.0.1:%d", ports(t, 1)[0])
-	run(t, filepath.Join(dir, "coppice"), "route", "--addr", at, "--worker", strings.Join(s.urls, ","), "--probe-every", "200ms", "--no-page")
-	until(t, "coppice route", func() bool {
-		var f fleet
-		r, err := client.Get("http://" + at + "/v1/fleet")
-		if err != nil {
-			return false
-		}
-		defer r.Body.Close()
-		json.NewDecoder(r.Body).Decode(&f)
-		n := 0
-		for _, w := range f.Workers {
-			if w.State == "healthy" && w.Mode == "events" {
-				n++
+	for _, tc := range []struct {
+		selected string
+		among    []string
+	}{
+		{hosts[0], hosts[:1]},
+		{hosts[2], hosts[2:]},
+		{hosts[0] + "," + hosts[1], hosts[:2]},
+		{"127.0.0.1", hosts},
+		{"192.0.2.1", nil},
+		{hosts[1] + ",192.0.2.1:80", hosts[1:2]},
+	} {
+		for i := range 6 {
+			r := ask(s.open, "/v1/completions", prompt(i, 6, 100, 2, i%2 == 0), selection, tc.selected)
+			served := r.header.Get("X-Conformance-Test-Served-Endpoint")
+			if ok := r.status == 200 && slices.Contains(tc.among, served) || tc.among == nil && r.status == 503; r.err != nil || !ok {
+				t.Errorf("%s: %d, served by %s, want one of %v; %v %.200s", tc.selected, r.status, served, tc.among, r.err, r.text)
 			}
 		}
-		return n == 3
-	})
-	direct := rate("http://" + at)
-	t.Logf("cached share of prompt tokens: %.4f behind Envoy, %.4f behind coppice route", behind, direct)
-	if d := behind - direct; d > 0.01 || d < -0.01 {
-		t.Errorf("they differ by %.4f", d)
 	}
-}
-
-// TestOverhead compares Envoy with the picker to Envoy's round robin, in pairs of one run: workers that answer after a fixed time, prompts of 8,000
-// tokens.
-func TestOverhead(t *testing.T) {
-	if !*measure {
-		t.Skip("needs -measure")
-	}
-	var urls []string
-	for i := range 3 {
-		urls = append(urls, delayed(t, fmt.Sprint("w", i), 20*time.Millisecond))
-	}
-	flags := []string{"--events", "none"}
-	if *tokenizer != "" {
-		flags = append(flags, "--model", *tokenizer)
-	}
-	s := newStand(t, urls, nil, flags)
-	plain := s.roundRobin()
-	kinds := map[string]func(i int) (path, body string){
-		"token ids": func(i int) (string, string) {
-			return "/v1/completions", prompt(i, 1<<30, 8000-40, 4, false)
-		},
-	}
-	if *tokenizer != "" {
-		kinds["a conversation's next turn"] = func(i int) (string, string) {
-			return "/v1/chat/completions", chat(i)
-		}
-	}
-	for kind, next := range kinds {
-		var with, without []float64
-		ask := func(url string, i int) float64 {
-			path, body := next(i)
-			began := time.Now()
-			if r := post(url, path, body); r.status != 200 {
-				t.Fatalf("%d %v %s", r.status, r.err, r.text)
-			}
-			return time.Since(began).Seconds() * 1e3
-		}
-		for i := range *rounds {
-			a, b := ask(plain, i), ask(s.exact, i)
-			if i%2 == 1 {
-				b, a = ask(s.exact, i), ask(plain, i)
-			}
-			if i >= *rounds/10 { // the first ones fill caches and connections
-				without, with = append(without, a), append(with, b)
-			}
-		}
-		var more []float64
-		for i := range with {
-			more = append(more, with[i]-without[i])
-		}
-		t.Logf("%s: p50 %.2f ms by round robin, %.2f ms with the picker; of the pairs' differences p50 %.2f ms, p90 %.2f ms",
-			kind, quantile(without, .5), quantile(with, .5), quantile(more, .5), quantile(more, .9))
-	}
-}
-
-// roundRobin starts an Envoy whose filter is off, and returns the URL of its listener with the policy round robin.
-func (s *stand) roundRobin() string {
-	s.t.Helper()
-	at := ports(s.t, 2)
-	path := configure(s.t, map[int]int{9002: 9, 10000: at[0], 10001: at[1], 8081: s.port(0), 8082: s.port(1), 8083: s.port(2)})
-	withoutFilter(s.t, path)
-	run(s.t, *envoyPath, "-c", path, "--concurrency", "2", "--use-dynamic-base-id", "--log-level", "warning")
-	url := fmt.Sprintf("http://127.0.0.1:%d", at[1])
-	until(s.t, "the other Envoy", func() bool {
-		r, err := http.Get(url + "/ready")
-		if err != nil {
-			return false
-		}
-		r.Body.Close()
-		return r.StatusCode == 200
-	})
-	return url
+	s.idle()
 }

@@ -20,6 +20,7 @@ import (
 
 var (
 	envoyPath = flag.String("envoy", "", "path of Envoy's program; without it the tests are skipped")
+	clients   = flag.String("clients", "", "directory of tools/e2e/clients/install.py; without it the clients are skipped")
 	measure   = flag.Bool("measure", false, "measure the overhead and the hit rate too")
 	rounds    = flag.Int("rounds", 300, "pairs of requests that -measure sends")
 	tokenizer = flag.String("model", "", "model whose tokenizer -measure uses for prompts of text: a directory or a GGUF file")
@@ -264,8 +265,19 @@ type reply struct {
 // client closes its connections with the test; it waits for answers as long as a test may.
 var client = &http.Client{Timeout: long, Transport: &http.Transport{MaxIdleConnsPerHost: 256}}
 
-func post(url, path, body string) reply {
-	r, err := client.Post(url+path, "application/json", strings.NewReader(body))
+func post(url, path, body string) reply { return ask(url, path, body, "", "") }
+
+// ask is post with a header; its name may be "".
+func ask(url, path, body, name, value string) reply {
+	req, err := http.NewRequest(http.MethodPost, url+path, strings.NewReader(body))
+	if err != nil {
+		return reply{err: err}
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if name != "" {
+		req.Header.Set(name, value)
+	}
+	r, err := client.Do(req)
 	if err != nil {
 		return reply{err: err}
 	}

@@ -103,10 +103,11 @@ type graph struct {
 
 // OpenDevice opens the only device.
 func (d *Driver) OpenDevice() *Context {
-	c := d.config
-	return &Context{driver: d, config: c, m: ptxvm.New(c), pinned: map[*byte][]byte{}, modules: map[cudrv.Module]*ptxvm.Module{},
-		functions: map[cudrv.Function]*function{}, streams: map[cudrv.Stream]*stream{}, events: map[cudrv.Event]ptxvm.Event{},
-		graphs: map[cudrv.Graph]*graph{}, execs: map[cudrv.GraphExec]*graph{}}
+	c, m := d.config, ptxvm.New(d.config)
+	return &Context{driver: d, config: c, m: m, pinned: map[*byte][]byte{}, modules: map[cudrv.Module]*ptxvm.Module{}, functions: map[cudrv.Function]*function{},
+		streams: map[cudrv.Stream]*stream{0: {id: m.NewStream()}}, // the default stream, for which no other waits
+		events:  map[cudrv.Event]ptxvm.Event{},
+		graphs:  map[cudrv.Graph]*graph{}, execs: map[cudrv.GraphExec]*graph{}}
 }
 
 // Machine returns the interpreter, which counts bytes and instructions. The Context must not

@@ -162,6 +162,7 @@ func (p *picker) listen(c *command, server *extproc.Server) error {
 	}
 	// Envoy multiplexes all requests over few connections, so the limit of streams is that of open requests.
 	p.grpc = grpc.NewServer(security, grpc.MaxConcurrentStreams(uint32(c.MaxOpen)), grpc.MaxRecvMsgSize(maxMessage),
+		grpc.InitialWindowSize(streamWindow), grpc.InitialConnWindowSize(connWindow),
 		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}))
 	extprocv3.RegisterExternalProcessorServer(p.grpc, server)
@@ -178,6 +179,13 @@ func (p *picker) listen(c *command, server *extproc.Server) error {
 	}
 	return nil
 }
+
+// Envoy may send this many bytes of a body, and of all bodies on a connection, before the picker has read them. gRPC's default is 64
+// KiB for both, so that a prompt of 20,000 tokens would wait for two answers.
+const (
+	streamWindow = 1 << 20
+	connWindow   = 16 << 20
+)
 
 // maxMessage is the largest message from Envoy, in bytes: a chunk of a body is at most as long as Envoy's buffer.
 const maxMessage = 16 << 20
