@@ -186,7 +186,7 @@ func TestDistPackage(t *testing.T) {
 	}
 	// What systemd makes: a directory that the unit's user owns, and one for temporary files.
 	for _, d := range []string{"var/cache/coppice", "tmp"} {
-		if err := os.MkdirAll(filepath.Join(root, d), 0o700); err != nil {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
 			t.Fatal(err)
 		}
 		if err := os.Chown(filepath.Join(root, d), 61184, 61184); err != nil {
@@ -275,7 +275,8 @@ func runImage(t *testing.T, img v1.Image, file *v1.ConfigFile) {
 		! touch "$1/x" 2>/dev/null && exec chroot --userspec="$2" "$@"`
 	script := strings.Replace(mounted, `"$@"`, `"$1" "${@:3}"`, 1)
 	args := append([]string{"-m", "bash", "-c", script, "bash", root, file.Config.User}, append(file.Config.Entrypoint, file.Config.Cmd...)...)
-	s := start(t, client, file.Config.Env, "unshare", args...)
+	env := append([]string{"PATH=" + os.Getenv("PATH")}, file.Config.Env[1:]...) // of what mounts; the server looks for no program
+	s := start(t, client, env, "unshare", args...)
 	s.ask(t, client)
 	check := exec.Command("chroot", root, "/coppice", "health")
 	check.Env = append(file.Config.Env[:1:1], "COPPICE_ADDR="+strings.TrimPrefix(s.url, "http://"))
