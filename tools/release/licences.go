@@ -114,12 +114,12 @@ func licenceOf(text string) string {
 		return "MPL-2.0"
 	case has("Permission is hereby granted, free of charge"):
 		return "MIT"
-	case has("Permission to use, copy, modify, and/or distribute this software"), has("Permission to use, copy, modify, and distribute this software for any"):
-		return "ISC"
 	case has("Redistribution and use in source and binary forms") && (has("Neither the name") || has("may not be used to endorse") || has("may be used to endorse")):
 		return "BSD-3-Clause"
 	case has("Redistribution and use in source and binary forms"):
 		return "BSD-2-Clause"
+	case has("Permission to use, copy, modify, and/or distribute this software"), has("Permission to use, copy, modify, and distribute this software for any"):
+		return "ISC"
 	case has("CC0 1.0 Universal"):
 		return "CC0-1.0"
 	}
