@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice/bench"
@@ -23,7 +25,8 @@ type gpucheckCmd struct {
 	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda (a GPU), or ptxvm: a dry run in the interpreter, with tiny sizes and meaningless figures."`
 	Fuzz    time.Duration `default:"1m" help:"Duration of the comparison of bits over random batches."`
 	Profile string        `type:"path" placeholder:"FILE" help:"Write a profile of a simulated device with this GPU's step times, for serve --profile and bench serving."`
-	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report to this file, as JSON."`
+	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report to this file, as JSON, after every part: what is done stays if the rest does not get done."`
+	Text    string        `type:"path" placeholder:"FILE" help:"Also write the report to this file, as text, after every part."`
 }
 
 // Run is called by kong.
@@ -31,7 +34,7 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 	say := func(line string) { fmt.Fprintln(terminal.Out(), line) }
 	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: say}
 	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
-	err := errors.Join(canWrite("--json", c.JSON), canWrite("--profile", c.Profile))
+	err := errors.Join(canWrite("--json", c.JSON), canWrite("--text", c.Text), canWrite("--profile", c.Profile))
 	if err != nil {
 		return err
 	}
@@ -45,20 +48,20 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 	cfg.Steps = func(ctx context.Context, b engine.Backend) ([]sim.Sample, error) {
 		return bench.MeasureSteps(ctx, b, steps, stepsBar())
 	}
+	all := gpuReport{}
+	cfg.More = []gpucheck.Part{{Name: "conversations", Run: func(ctx context.Context) (err error) {
+		all.Chat, err = c.chat(ctx)
+		return err
+	}}}
+	cfg.Save = func(r *gpucheck.Report) error {
+		all.Report = r
+		return c.save(&all)
+	}
 	report, err := gpucheck.Run(ctx, cfg)
 	if report != nil {
-		all := gpuReport{Report: report}
-		if err == nil {
-			all.Chat, err = c.chat(ctx)
-		}
-		fmt.Fprintf(terminal.Out(), "\n%s", report)
-		if all.Chat != nil {
-			fmt.Fprintln(terminal.Out(), "\nConversations, with the cache on and off:")
-			err = errors.Join(err, bench.WriteTable(terminal.Out(), all.Chat))
-		}
-		if c.JSON != "" {
-			err = errors.Join(err, writeJSON(c.JSON, all))
-		}
+		text, failed := all.text()
+		fmt.Fprintf(terminal.Out(), "\n%s", text)
+		err = errors.Join(err, failed)
 		if c.Profile != "" && report.Profile != nil {
 			err = errors.Join(err, writeJSON(c.Profile, report.Profile))
 		}
@@ -73,6 +76,42 @@ func (c *gpucheckCmd) Run(ctx context.Context) error {
 type gpuReport struct {
 	*gpucheck.Report
 	Chat *bench.Comparison `json:",omitempty"`
+}
+
+// text returns the report as text.
+func (r *gpuReport) text() (string, error) {
+	var b strings.Builder
+	b.WriteString(r.String())
+	if r.Chat == nil {
+		return b.String(), nil
+	}
+	b.WriteString("\nConversations, with the cache on and off:\n")
+	err := bench.WriteTable(&b, r.Chat)
+	return b.String(), err
+}
+
+// save writes the report so far to the files that the flags name. A reader finds the last report or
+// this one, never half of it.
+func (c *gpucheckCmd) save(r *gpuReport) error {
+	text, err := r.text()
+	if err != nil {
+		return err
+	}
+	if c.JSON != "" {
+		err = replaced(c.JSON, func(file string) error { return writeJSON(file, r) })
+	}
+	if c.Text != "" {
+		err = errors.Join(err, replaced(c.Text, func(file string) error { return os.WriteFile(file, []byte(text), 0o644) }))
+	}
+	return err
+}
+
+// replaced replaces a file by the one that write writes beside it.
+func replaced(file string, write func(file string) error) error {
+	if err := write(file + ".new"); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
 }
 
 // chat plays conversations with the cache on and off, as bench chat does.

@@ -1,12 +1,58 @@
 package main
 
 import (
+	"bufio"
 	"encoding/json"
+	"flag"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 )
+
+// TestGPUCheckKilled kills the command after its first part, in another run after the second, and so on,
+// and checks that the files hold the report of the parts that had ended. By day it is killed once.
+func TestGPUCheckKilled(t *testing.T) {
+	t.Parallel()
+	for parts := 1; parts <= *gpucheckKills; parts++ {
+		dir := t.TempDir()
+		file, text := filepath.Join(dir, "report.json"), filepath.Join(dir, "report.txt")
+		cmd := exec.Command(os.Args[0], "gpucheck", "--backend", "ptxvm", "--json", file, "--text", text)
+		cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
+		said, err := cmd.StdoutPipe()
+		if err == nil {
+			err = cmd.Start()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		lines := bufio.NewScanner(said)
+		for lines.Scan() && !strings.HasPrefix(lines.Text(), "part "+strconv.Itoa(parts)+",") {
+		}
+		cmd.Process.Kill()
+		if err := cmd.Wait(); err == nil {
+			t.Fatalf("it ended before part %d", parts)
+		}
+		var report struct {
+			Complete bool
+			Parts    []struct{ Name, Error string }
+		}
+		data, err := os.ReadFile(file)
+		if err == nil {
+			err = json.Unmarshal(data, &report)
+		}
+		if err != nil || report.Complete || len(report.Parts) < parts || report.Parts[parts-1].Error != "" {
+			t.Errorf("killed after part %d: %v, %+v", parts, err, report)
+		}
+		if said, err := os.ReadFile(text); err != nil || !strings.Contains(string(said), "INCOMPLETE: ") {
+			t.Errorf("killed after part %d: %v, %s", parts, err, said)
+		}
+	}
+}
+
+var gpucheckKills = flag.Int("gpucheck-kills", 1, "for TestGPUCheckKilled: kill the command after each of this many parts, at most 6")
 
 // TestGPUCheck checks that the command completes in the interpreter and writes its report.
 func TestGPUCheck(t *testing.T) {
@@ -21,11 +67,13 @@ func TestGPUCheck(t *testing.T) {
 		t.Fatal(err)
 	}
 	var report struct {
-		Checks []struct{ OK bool }
-		Speed  []any
-		Chat   struct{ Identical bool }
+		Complete bool
+		Parts    []struct{ Name, Error string }
+		Checks   []struct{ OK bool }
+		Speed    []any
+		Chat     struct{ Identical bool }
 	}
-	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Chat.Identical {
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Complete || len(report.Parts) != 7 || !report.Chat.Identical {
 		t.Errorf("%s, %v", text, err)
 	}
 	if _, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--profile", filepath.Join(profile, "no", "file")); ok || !strings.Contains(stderr, "--profile: ") {

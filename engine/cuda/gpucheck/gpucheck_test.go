@@ -3,6 +3,7 @@ package gpucheck_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -17,12 +18,26 @@ func TestGPUCheckRuns(t *testing.T) {
 	var lines []string
 	cfg := gpucheck.Config{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}.Tiny()
 	cfg.Log = func(line string) { lines = append(lines, line) }
+	saved := 0
+	cfg.Save = func(r *gpucheck.Report) error {
+		if r.Complete {
+			return nil
+		}
+		if len(r.Parts) != saved || !strings.Contains(r.String(), "INCOMPLETE") {
+			t.Errorf("saved after %d parts: %d, %s", saved, len(r.Parts), r)
+		}
+		saved++
+		return nil
+	}
 	r, err := gpucheck.Run(context.Background(), cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Failed() != 0 || len(r.Checks) < 16 || len(lines) < len(r.Checks) {
 		t.Errorf("%d of %d checks failed:\n%s", r.Failed(), len(r.Checks), r)
+	}
+	if !r.Complete || saved != len(r.Parts)+1 || len(r.Parts) != 6 {
+		t.Errorf("complete %v, saved %d times for %+v", r.Complete, saved, r.Parts)
 	}
 	if len(r.Speed) != 6 {
 		t.Fatalf("%d measurements, want 6:\n%s", len(r.Speed), r)
@@ -81,3 +96,35 @@ func TestGPUCheckFinds(t *testing.T) {
 		t.Errorf("passes, %v:\n%s", err, r)
 	}
 }
+
+// TestGPUCheckGoesOn checks that a part that fails, and one that panics, are in the report, and that the
+// parts after them run.
+func TestGPUCheckGoesOn(t *testing.T) {
+	cfg := gpucheck.Config{Driver: &unopened{Driver: vm.New(ptxvm.Config{MemoryBytes: 64 << 20})}}.Tiny()
+	cfg.Steps, cfg.Checks = nil, []string{}
+	last := false
+	cfg.More = []gpucheck.Part{
+		{Name: "panics", Run: func(context.Context) error { panic("planted") }},
+		{Name: "last", Run: func(context.Context) error { last = true; return nil }},
+	}
+	r, err := gpucheck.Run(context.Background(), cfg)
+	if !last || !r.Complete || !errors.Is(err, errUnopened) {
+		t.Errorf("the last part ran: %v; complete: %v; %v", last, r.Complete, err)
+	}
+	failed := map[string]bool{}
+	for _, p := range r.Parts {
+		failed[p.Name] = p.Error != ""
+	}
+	for _, name := range []string{"bits", "ceilings", "speed", "panics"} {
+		if !failed[name] || !strings.Contains(r.String(), "NOT DONE gpucheck: "+name) {
+			t.Errorf("%s has not failed: %s", name, r)
+		}
+	}
+}
+
+var errUnopened = errors.New("planted")
+
+// unopened is a driver whose devices can't be opened.
+type unopened struct{ *vm.Driver }
+
+func (u *unopened) Open(int) (cudrv.Context, error) { return nil, errUnopened }

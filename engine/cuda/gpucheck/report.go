@@ -44,7 +44,18 @@ type Config struct {
 	// Steps measures steps of many shapes on a backend of the model, to fit a profile to them;
 	// nil: no profile is fitted.
 	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
-	Log   func(line string)
+	// More has parts that run after those of this package.
+	More []Part
+	// Save is called before the first part and after each part with the report so far, to keep it in
+	// case that the process or the machine does not get to the end.
+	Save func(r *Report) error
+	Log  func(line string)
+}
+
+// Part is one part of the check. The next part runs also if it fails.
+type Part struct {
+	Name string
+	Run  func(ctx context.Context) error
 }
 
 // Tiny returns c with sizes that the interpreter runs in seconds, to try the checks without a GPU.
@@ -67,6 +78,9 @@ func (c Config) withDefaults() Config {
 	if c.Log == nil {
 		c.Log = func(string) {}
 	}
+	if c.Save == nil {
+		c.Save = func(*Report) error { return nil }
+	}
 	return c
 }
 
@@ -77,6 +91,8 @@ type Report struct {
 	Driver   string
 	CUDA     int
 	Device   cudrv.Properties
+	Parts    []PartResult // the parts that have ended, in order
+	Complete bool         // all parts have ended
 	Checks   []Check
 	Ceilings Ceilings
 	Speed    []Speed
@@ -84,6 +100,13 @@ type Report struct {
 	Profile *sim.Profile   `json:",omitempty"`
 	Fit     *sim.FitReport `json:",omitempty"`
 	Steps   []sim.Sample   `json:",omitempty"`
+}
+
+// PartResult tells how a part ended.
+type PartResult struct {
+	Name    string
+	Seconds float64
+	Error   string `json:",omitempty"` // why the part could not be done; checks that fail are in Checks
 }
 
 // Check is the result of one check.
@@ -139,9 +162,9 @@ func (r *Report) check(cfg *Config, name string, err error, detail string) {
 	cfg.Log(line)
 }
 
-// Run checks and measures a device. It fails if the device can't be used, if a measurement can't
-// be made, or if ctx ends; then the report is nil or holds what was done before. Checks that fail
-// are in the report.
+// Run checks and measures a device, part after part. A part that fails, or that panics, does not keep
+// the next one from running. Run returns the errors of all parts; checks that fail are in the report. The report
+// is nil if the driver does not know the device. If ctx ends, the rest is left out.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Driver == nil {
 		return nil, errors.New("gpucheck: Driver is nil")
@@ -155,12 +178,54 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if r.Device, err = cfg.Driver.Properties(cfg.Device); err != nil {
 		return nil, err
 	}
-	for _, part := range []func(context.Context, *Config, *Report) error{conformance, kernelsAgree, invariance, ceilings, speed, fit} {
-		if err := errors.Join(part(ctx, &cfg, r), ctx.Err()); err != nil {
-			return r, err
+	err = cfg.Save(r)
+	for _, p := range append(parts(&cfg, r), cfg.More...) {
+		if ctx.Err() != nil {
+			return r, errors.Join(err, ctx.Err())
 		}
+		err = errors.Join(err, r.run(ctx, &cfg, p))
 	}
-	return r, nil
+	r.Complete = true
+	return r, errors.Join(err, cfg.Save(r))
+}
+
+// parts lists the parts of this package. What costs least and tells most comes first.
+func parts(cfg *Config, r *Report) (all []Part) {
+	for _, p := range []struct {
+		name string
+		run  func(context.Context, *Config, *Report) error
+	}{
+		{"conformance", conformance}, {"kernels", kernelsAgree}, {"bits", invariance}, {"ceilings", ceilings}, {"speed", speed}, {"profile", fit},
+	} {
+		all = append(all, Part{p.name, func(ctx context.Context) error { return p.run(ctx, cfg, r) }})
+	}
+	return all
+}
+
+// run runs one part, notes how it ended, and saves the report.
+func (r *Report) run(ctx context.Context, cfg *Config, p Part) error {
+	start := time.Now()
+	err := guarded(ctx, p)
+	result := PartResult{Name: p.Name, Seconds: time.Since(start).Seconds()}
+	if err != nil {
+		err = fmt.Errorf("gpucheck: %s: %w", p.Name, err)
+		result.Error = err.Error()
+		cfg.Log("ERROR " + result.Error)
+	}
+	r.Parts = append(r.Parts, result)
+	err = errors.Join(err, cfg.Save(r))
+	cfg.Log(fmt.Sprintf("part %d, %s, has ended after %.1f s", len(r.Parts), p.Name, result.Seconds))
+	return err
+}
+
+// guarded runs a part and returns a panic as an error: the next part may still tell something.
+func guarded(ctx context.Context, p Part) (err error) {
+	defer func() {
+		if x := recover(); x != nil {
+			err = fmt.Errorf("panic: %v\n%s", x, debug.Stack())
+		}
+	}()
+	return p.Run(ctx)
 }
 
 func commit() string {
@@ -181,6 +246,14 @@ func (r *Report) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, compute capability %d.%d, %.1f GiB; %s, CUDA %d.%d\n", r.Device.Name, r.Device.Major, r.Device.Minor,
 		float64(r.Device.MemoryBytes)/(1<<30), r.Driver, r.CUDA/1000, r.CUDA%1000/10)
+	if !r.Complete {
+		fmt.Fprintf(&b, "INCOMPLETE: %d parts have ended\n", len(r.Parts))
+	}
+	for _, p := range r.Parts {
+		if p.Error != "" {
+			fmt.Fprintf(&b, "  NOT DONE %s\n", p.Error)
+		}
+	}
 	fmt.Fprintf(&b, "%d checks, %d failed\n", len(r.Checks), r.Failed())
 	for _, c := range r.Checks {
 		if !c.OK {
