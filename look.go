@@ -2,6 +2,7 @@ package coppice
 
 import (
 	"context"
+	"errors"
 	"iter"
 	"slices"
 	"time"
@@ -72,10 +73,21 @@ func (n *Node) UnpinPrefix(ctx context.Context, ns kv.Namespace, tokens []kv.Tok
 type SessionRef = scheduler.SessionRef
 
 // ReleaseSession says that a session takes no further turn: what it has left may be evicted before all else.
-// Its pin ends. It fails with ErrNoSession if no turn of the session has ended, and with ErrNoCache if the
-// cache is off.
+// Its pin ends, and the name that a Park has kept is removed. It fails with ErrNoSession if no turn of the session has ended
+// and it is not parked, and with ErrNoCache if the cache is off.
 func (n *Node) ReleaseSession(ctx context.Context, session SessionRef) error {
-	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.ReleaseSession(session) })
+	err := do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.ReleaseSession(session) })
+	if err != nil && !errors.Is(err, ErrNoSession) {
+		return err
+	}
+	was, failed := n.names.drop(n.sys.Notes(), session)
+	if failed != nil {
+		return public(failed)
+	}
+	if was {
+		return nil
+	}
+	return err
 }
 
 // PinSession keeps what the last turn of a session left in the cache for d, or with 0 until UnpinSession or
@@ -102,9 +114,23 @@ func (n *Node) UnpinSession(ctx context.Context, session SessionRef) error {
 }
 
 // ExpectSession says that a turn of a session comes in the given time, at most 24 hours: what the last turn
-// left is fetched from lower tiers before that. It fails with ErrNoSession, and with ErrNoCache if the cache
+// left, or what was parked, is fetched from lower tiers before that. It fails with ErrNoSession, and with ErrNoCache if the cache
 // is off.
 func (n *Node) ExpectSession(ctx context.Context, session SessionRef, in time.Duration) error {
+	known := false
+	err := do(ctx, n, func(core *scheduler.Scheduler, now time.Duration) error {
+		known = core.Remembers(session)
+		return core.ExpectSession(now, session, in)
+	})
+	if err == nil && known || err != nil && !errors.Is(err, ErrNoSession) {
+		return err
+	}
+	if failed := n.restore(ctx, session); failed != nil {
+		if errors.Is(failed, ErrNoSession) {
+			return err
+		}
+		return failed
+	}
 	return do(ctx, n, func(core *scheduler.Scheduler, now time.Duration) error { return core.ExpectSession(now, session, in) })
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"iter"
 	"sync"
+	"time"
 
 	"github.com/coppice-llm/coppice/actors"
 	"github.com/coppice-llm/coppice/engine"
@@ -99,6 +100,12 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 		}
 	}
 	return piece, err
+}
+
+// Ready waits until Next would not wait, and returns true; or until tick sends a value, and returns false. The goroutine that
+// calls Next calls it.
+func (s *Stream) Ready(ctx context.Context, tick <-chan time.Time) bool {
+	return s.inner.Ready(ctx, tick)
 }
 
 // Abort ends the request with err, ErrAborted if err is nil. It has no effect on a request that

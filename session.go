@@ -246,7 +246,7 @@ func (s *Session) Release() {
 		stop(ErrSessionReleased)
 	}
 	if noted {
-		_ = s.node.names.drop(s.node.sys.Notes(), s.ref()) // a name that can't be removed can be resumed
+		_, _ = s.node.names.drop(s.node.sys.Notes(), s.ref()) // a name that can't be removed can be resumed
 	}
 	if ran { // else the node knows nothing of it
 		_ = s.node.ReleaseSession(context.Background(), s.ref()) // fails where the node forgot it, or has ended

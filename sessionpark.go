@@ -3,14 +3,12 @@ package coppice
 import (
 	"context"
 	"encoding/binary"
-	"encoding/json"
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
+	"time"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -57,12 +55,8 @@ func (s *Session) Park(ctx context.Context) (Parked, error) {
 			return Parked{}, err
 		}
 	}
-	note, err := json.Marshal(t.parked())
-	if err == nil {
-		err = s.node.names.put(s.node.sys.Notes(), s.ref(), note)
-	}
-	if err != nil {
-		return Parked{}, public(err)
+	if err := s.node.names.put(s.node.sys.Notes(), t.parked()); err != nil {
+		return Parked{}, err
 	}
 	s.mu.Lock()
 	s.noted = true
@@ -100,17 +94,7 @@ func (n *Node) ResumeSession(ctx context.Context, o SessionOptions) (*Session, e
 	if err != nil {
 		return nil, err
 	}
-	note, err := n.names.get(n.sys.Notes(), s.ref())
-	if errors.Is(err, mempool.ErrMiss) {
-		return nil, fmt.Errorf("%w: %q is not parked", ErrNoSession, o.Name)
-	}
-	var p parkedSession
-	if err == nil {
-		err = json.Unmarshal(note, &p)
-	}
-	if err == nil && (p.Ref != s.ref() || len(p.Tokens)%4 != 0) {
-		err = fmt.Errorf("%w: the note of session %q", mempool.ErrCorrupt, o.Name)
-	}
+	p, err := n.names.get(n.sys.Notes(), s.ref())
 	if err != nil {
 		return nil, public(err)
 	}
@@ -124,22 +108,60 @@ func (n *Node) ResumeSession(ctx context.Context, o SessionOptions) (*Session, e
 	return s, s.Resume(ctx)
 }
 
-// ParkedSessions lists the sessions that ResumeSession can continue, in any order.
-func (n *Node) ParkedSessions() (all []SessionRef, err error) {
-	err = n.names.each(n.sys.Notes(), func(note []byte) bool {
-		var p parkedSession
-		if json.Unmarshal(note, &p) == nil {
-			all = append(all, p.Ref)
+// ParkSession parks what the last turn of a session left, as Session.Park does for a Session: a request that continues it fetches the KV, and
+// ResumeSession makes a Session of it. The tokens are kept under the session's name until ReleaseSession; ExpectSession knows them,
+// also after a restart. It ends the session's pin. Errors: those of ParkPrefix, ErrNoSession, ErrInvalid for a session with media.
+func (n *Node) ParkSession(ctx context.Context, session SessionRef) (p Parked, err error) {
+	publicTokens := 0
+	var tokens []kv.Token
+	err = do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) (err error) {
+		if tokens, publicTokens, err = core.SessionTokens(session); err != nil {
+			return err
 		}
-		return true
+		return core.UnpinSession(session)
 	})
+	if err != nil {
+		return Parked{}, err
+	}
+	last := len(tokens) - 1 // its KV was never computed
+	if last > 0 {
+		if p, err = n.park(ctx, session.Namespace, tokens[:last], publicTokens); err != nil {
+			return Parked{}, err
+		}
+	}
+	note := parkNote{Ref: session, Public: publicTokens, Stopped: n.sys.Stops(tokens[last])}
+	note.setTokens(tokens)
+	return p, n.names.put(n.sys.Notes(), &note)
+}
+
+// restore makes a parked session known to the scheduler again, after a restart or when it was forgotten. It fails with ErrNoSession if
+// no session is parked under the name.
+func (n *Node) restore(ctx context.Context, session SessionRef) error {
+	p, err := n.names.get(n.sys.Notes(), session)
+	if err == nil {
+		err = n.sys.RestoreSession(ctx, session, p.tokens(), p.Public)
+	}
+	return public(err)
+}
+
+// ParkedSession is a session under whose name tokens are kept.
+type ParkedSession struct {
+	SessionRef
+	Tokens int // with the last one, whose KV was never computed
+}
+
+// ParkedSessions lists the sessions that ResumeSession can continue, in any order. Its first call reads the names
+// of all of them.
+func (n *Node) ParkedSessions() ([]ParkedSession, error) {
+	all, err := n.names.all(n.sys.Notes())
 	return all, public(err)
 }
 
-// parkedSession is the note of a parked session.
-type parkedSession struct {
+// parkNote is the note of a parked session.
+type parkNote struct {
 	Ref     SessionRef
 	Tokens  []byte // little endian, 4 bytes each
+	Public  int    `json:",omitempty"` // Request.PublicTokens
 	Pending []parkedSegment
 	Lead    []chat.Message
 	Stopped bool
@@ -155,14 +177,12 @@ type parkedSegment struct {
 }
 
 // parked returns the note of the session, which is busy.
-func (t *turnOf) parked() parkedSession {
-	p := parkedSession{Ref: t.s.ref(), Lead: t.lead, Stopped: t.stopped}
+func (t *turnOf) parked() *parkNote {
+	p := &parkNote{Ref: t.s.ref(), Lead: t.lead, Stopped: t.stopped, Public: t.s.shared.opts.Chat.Request.PublicTokens}
 	t.s.mu.Lock()
 	p.Calls, p.Forks = t.s.calls, t.s.forks
 	t.s.mu.Unlock()
-	for _, token := range t.base.list(0) {
-		p.Tokens = binary.LittleEndian.AppendUint32(p.Tokens, uint32(token))
-	}
+	p.setTokens(t.base.list(0))
 	for _, x := range t.input {
 		p.Pending = append(p.Pending, parkedSegment{x.messages, x.tokens})
 	}
@@ -170,79 +190,17 @@ func (t *turnOf) parked() parkedSession {
 	return p
 }
 
-func (p *parkedSession) tokens() []kv.Token {
+func (p *parkNote) setTokens(tokens []kv.Token) {
+	p.Tokens = make([]byte, 0, 4*len(tokens))
+	for _, token := range tokens {
+		p.Tokens = binary.LittleEndian.AppendUint32(p.Tokens, uint32(token))
+	}
+}
+
+func (p *parkNote) tokens() []kv.Token {
 	all := make([]kv.Token, len(p.Tokens)/4)
 	for i := range all {
 		all[i] = kv.Token(binary.LittleEndian.Uint32(p.Tokens[4*i:]))
 	}
 	return all
-}
-
-// names keeps the notes of parked sessions: in a tier, or where none outlives the process, in memory.
-type names struct {
-	mu    sync.Mutex
-	notes map[string][]byte
-}
-
-// maxNames bounds the notes in memory.
-const maxNames = 1 << 12
-
-// noteOf returns the name of a session's note. It tells tenants and namespaces apart.
-func noteOf(r *SessionRef) string {
-	return fmt.Sprintf("session %q %q %q %q %q", r.Namespace.Model, r.Namespace.LoRA, r.Namespace.Salt, r.Tenant, r.Name)
-}
-
-func (n *names) put(in mempool.Notes, ref SessionRef, note []byte) error {
-	name := noteOf(&ref)
-	if in != nil {
-		return in.PutNote(name, note)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if _, there := n.notes[name]; !there && len(n.notes) >= maxNames {
-		return fmt.Errorf("%w: %d sessions are parked", mempool.ErrFull, len(n.notes))
-	}
-	if n.notes == nil {
-		n.notes = map[string][]byte{}
-	}
-	n.notes[name] = note
-	return nil
-}
-
-func (n *names) get(in mempool.Notes, ref SessionRef) ([]byte, error) {
-	name := noteOf(&ref)
-	if in != nil {
-		return in.Note(name)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if note, there := n.notes[name]; there {
-		return note, nil
-	}
-	return nil, mempool.ErrMiss
-}
-
-func (n *names) drop(in mempool.Notes, ref SessionRef) error {
-	name := noteOf(&ref)
-	if in != nil {
-		return in.DropNote(name)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.notes, name)
-	return nil
-}
-
-func (n *names) each(in mempool.Notes, yield func(note []byte) bool) error {
-	if in != nil {
-		return in.EachNote(yield)
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, note := range n.notes {
-		if !yield(note) {
-			break
-		}
-	}
-	return nil
 }

@@ -184,7 +184,7 @@ func TestSessionParkKilled(t *testing.T) {
 	}
 	defer m.Close()
 	for i, name := range names {
-		s, err := m.ResumeSession(context.Background(), coppice.SessionOptions{Name: name})
+		s, err := m.ResumeSession(context.Background(), coppice.SessionOptions{Name: name, Chat: coppice.ChatOptions{Request: coppice.Request{MaxTokens: 8, Digest: true}}})
 		if err != nil || s.Len() != 305 || !slices.Equal(s.Tokens()[:300], words(uint64(i), 300)) {
 			t.Fatalf("session %s: %v", name, err)
 		}
@@ -195,8 +195,11 @@ func TestSessionParkKilled(t *testing.T) {
 		req := s.Request()
 		req.Tokens = r.Tokens[:r.PromptTokens]
 		want, err := plain.Text(context.Background(), req)
-		if err != nil || !slices.Equal(want.Tokens[:len(r.Tokens)], r.Tokens) || r.CachedByTier[kv.TierDisk] < 288 || r.ComputedTokens > r.PromptTokens-304+16 {
-			t.Errorf("session %s: %v, %v cached, %d computed", name, err, r.CachedByTier, r.ComputedTokens)
+		if err != nil || !slices.Equal(want.Tokens, r.Tokens) || want.LogitDigest == 0 || want.LogitDigest != r.LogitDigest {
+			t.Errorf("session %s: %v, tokens %v and digest %x, want %v and %x", name, err, r.Tokens, r.LogitDigest, want.Tokens, want.LogitDigest)
+		}
+		if r.CachedByTier[kv.TierDisk] < 288 || r.ComputedTokens > r.PromptTokens-304+16 {
+			t.Errorf("session %s: %v cached, %d computed", name, r.CachedByTier, r.ComputedTokens)
 		}
 	}
 }

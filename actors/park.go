@@ -2,6 +2,7 @@ package actors
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -75,6 +76,9 @@ func (s *System) Notes() mempool.Notes {
 	}
 	return nil
 }
+
+// Stops reports whether a token ends an output, unless the request ignores it.
+func (s *System) Stops(t kv.Token) bool { return slices.Contains(s.cfg.EOS, t) }
 
 // RestoreSession makes a session known to the scheduler: see scheduler.RestoreSession. The caller must not change tokens.
 func (s *System) RestoreSession(ctx context.Context, ref scheduler.SessionRef, tokens []kv.Token, public int) error {

@@ -167,6 +167,36 @@ func (s *Stream) Next(ctx context.Context) (Piece, error) {
 	}
 }
 
+// Ready waits until Next has something to return, or ctx has ended, and returns true; or until tick sends a value, and returns
+// false. The goroutine that calls Next calls it.
+func (s *Stream) Ready(ctx context.Context, tick <-chan time.Time) bool {
+	for !s.has() {
+		select {
+		case <-s.wake:
+		case <-ctx.Done():
+			return true
+		case <-tick:
+			return false
+		}
+	}
+	return true
+}
+
+// has reports whether take has something to return.
+func (s *Stream) has() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.begun || s.untaken == 0 {
+		return true
+	}
+	for i := range s.samples {
+		if o := &s.samples[i]; o.taken < len(o.tokens) || o.ending != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // take returns the next piece and true, or false if there is nothing to return yet. A piece
 // is the unread output of one sample; the samples take turns. The error is that of the
 // sample's Ending, or io.EOF when the caller has all endings.

@@ -150,8 +150,11 @@ func (s *stream) Begin(dst []byte, h *conversation.Head) []byte {
 	early := Wire{}
 	dst = early.appendUsage(dst, &conversation.Usage{PromptTokens: h.PromptTokens})
 	dst = append(append(dst, '}'), eventEnd...)
-	return append(event(dst, "ping"), eventEnd...)
+	return s.Ping(dst)
 }
+
+// Ping writes ping, which clients leave out.
+func (s *stream) Ping(dst []byte) []byte { return append(event(dst, "ping"), eventEnd...) }
 
 // Event writes a part of the answer. A part of another kind than the last one begins a block.
 func (s *stream) Event(dst []byte, e conversation.Event) []byte {

@@ -154,7 +154,7 @@ func (s *IndexSummary) time(ctx context.Context, t *Trace, cfg IndexConfig, prog
 
 // blockIndex is the common interface of kvindex.Index and kvindex.Sharded.
 type blockIndex interface {
-	Find(locals []kv.LocalHash, dst []kvindex.Overlap) []kvindex.Overlap
+	Find(hashes []kv.BlockHash, dst []kvindex.Overlap) []kvindex.Overlap
 	Store(h kv.Rank, run kvindex.Run) (stored int, err error)
 }
 

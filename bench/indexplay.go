@@ -90,7 +90,7 @@ func (p *indexPlay) branch(s *kvindex.Sharded, i int) int {
 	}
 	var first kvindex.TokensWithHashes
 	first.Reset(request[:p.cfg.BlockTokens], kv.Namespace{})
-	return s.Branch(first.Locals(p.cfg.BlockTokens)[0])
+	return s.Branch(first.Hashes(p.cfg.BlockTokens)[0])
 }
 
 // room allocates the memory for the times of this many requests, so that the replay itself does
@@ -232,9 +232,9 @@ func (h *indexHand) step(i int, tokens *kvindex.TokensWithHashes) {
 		return // the caller still returns the buffer, so no thread waits for one forever
 	}
 	worker := kv.Rank{Worker: kv.WorkerID(i % p.cfg.Workers)}
-	locals := tokens.Locals(p.cfg.BlockTokens)
+	hashes := tokens.Hashes(p.cfg.BlockTokens)
 	h.find.start()
-	h.overlaps = p.index.Find(locals, h.overlaps[:0])
+	h.overlaps = p.index.Find(hashes, h.overlaps[:0])
 	h.find.stop()
 	if len(h.finds) < cap(h.finds) {
 		h.finds = append(h.finds, h.find.sum)
@@ -247,18 +247,18 @@ func (h *indexHand) step(i int, tokens *kvindex.TokensWithHashes) {
 			own = int(o.Blocks)
 		}
 	}
-	h.sum.Blocks += len(locals)
+	h.sum.Blocks += len(hashes)
 	h.sum.Best += best
 	h.sum.Own += own
-	if own == len(locals) {
+	if own == len(hashes) {
 		return
 	}
 	run := tokens.Run(p.cfg.BlockTokens, own)
 	h.store.start()
 	stored, err := p.index.Store(worker, run)
 	h.store.stop()
-	if err == nil && stored != len(locals)-own {
-		err = fmt.Errorf("%d blocks were new to worker %d, which had %d of %d", stored, worker.Worker, own, len(locals))
+	if err == nil && stored != len(hashes)-own {
+		err = fmt.Errorf("%d blocks were new to worker %d, which had %d of %d", stored, worker.Worker, own, len(hashes))
 	}
 	if err != nil {
 		h.fail(fmt.Errorf("bench: request %d: %w", i, err))

@@ -4,36 +4,16 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/coppice-llm/coppice"
-	"github.com/coppice-llm/coppice/engine/cpu"
-	"github.com/coppice-llm/coppice/engine/model"
 )
 
 // TestSessionsBench plays all parts at a small size: agents compute at most 5 % more than they must, parked sessions come back
 // from each tier with the same bits, no page leaks, and table and JSON have the figures.
 func TestSessionsBench(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "nano")
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
-		t.Fatal(err)
-	}
-	m, err := model.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer m.Close()
 	cfg := SessionsConfig{
-		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
-			b, err := cpu.Open(m, cpu.Config{KVTokens: tokens, PageTokens: 16})
-			if err != nil {
-				return nil, err
-			}
-			return coppice.Open(coppice.Config{Backend: b, Tiers: tiers})
-		},
+		Open:       openNano(t),
 		ForkTokens: []int{10, 1000}, Forks: 50, Agents: 3, SubAgents: 2, SharedTokens: 300, Sessions: 6, PrivateTokens: 100, PoolSessions: 2, Checked: 6,
 		Dir: t.TempDir(), ExtentPages: 4, Seed: 1,
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 )
 
-// TestTiersBench plays a small working set: all bits equal those of a device with room
-// for everything, no page leaks, and the JSON has its fields.
-func TestTiersBench(t *testing.T) {
+// openNano returns a function that opens a node with the smallest model, a pool of this many tokens and tiers.
+func openNano(t *testing.T) func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+	t.Helper()
 	dir := filepath.Join(t.TempDir(), "nano")
 	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
@@ -24,16 +24,22 @@ func TestTiersBench(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer m.Close()
+	t.Cleanup(func() { m.Close() })
+	return func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+		b, err := cpu.Open(m, cpu.Config{KVTokens: tokens, PageTokens: 16})
+		if err != nil {
+			return nil, err
+		}
+		return coppice.Open(coppice.Config{Backend: b, Tiers: tiers})
+	}
+}
+
+// TestTiersBench plays a small working set: all bits equal those of a device with room
+// for everything, no page leaks, and the JSON has its fields.
+func TestTiersBench(t *testing.T) {
 	cfg := TiersConfig{
-		Open: func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
-			b, err := cpu.Open(m, cpu.Config{KVTokens: tokens, PageTokens: 16})
-			if err != nil {
-				return nil, err
-			}
-			return coppice.Open(coppice.Config{Backend: b, Tiers: tiers})
-		},
-		Dir: t.TempDir(), ExtentPages: 4, PoolTokens: 512, PromptTokens: 100, WorkingSets: []int{1, 4}, Clients: 2, Seed: 1,
+		Open: openNano(t),
+		Dir:  t.TempDir(), ExtentPages: 4, PoolTokens: 512, PromptTokens: 100, WorkingSets: []int{1, 4}, Clients: 2, Seed: 1,
 	}
 	asked := 0
 	runs, err := PlayTiers(t.Context(), cfg, func() { asked++ })

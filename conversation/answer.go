@@ -3,6 +3,7 @@ package conversation
 import (
 	"time"
 
+	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -41,6 +42,16 @@ type Score struct {
 	Bytes   []byte // of the token's text; empty for a control token
 	Logprob float32
 	Top     []Score // the most probable tokens at its position, best first, without Top of their own
+}
+
+// AppendScore writes the members of a score that APIs have in common, and leaves the object open.
+func AppendScore(dst []byte, s *Score) []byte {
+	dst = append(dst, `{"token":`...)
+	dst = jsontext.AppendString(dst, string(s.Bytes))
+	dst = append(dst, `,"logprob":`...)
+	dst = jsontext.AppendFloat(dst, s.Logprob)
+	dst = append(dst, `,"bytes":`...)
+	return jsontext.AppendArray(dst, len(s.Bytes), func(dst []byte, i int) []byte { return jsontext.AppendInt(dst, int(s.Bytes[i])) })
 }
 
 // Reason says why an answer ended.
@@ -87,6 +98,8 @@ type Answer struct {
 	Items  []Item // in the order of the output
 	Scores []Score
 	Ending Ending
+
+	loose []Score // the last Scores, which no item has yet
 }
 
 // Item is a part of a whole answer: text, reasoning, or a call with its arguments.
@@ -94,16 +107,20 @@ type Item struct {
 	Kind      Kind   // Text, Thought or Call
 	Text      []byte // of text and reasoning
 	CallID    string
-	Name      string // of the tool
-	Arguments []byte // a JSON object, unless the answer was cut within it
+	Name      string  // of the tool
+	Arguments []byte  // a JSON object, unless the answer was cut within it
+	Scores    []Score // of text: those of its tokens, without those of the marks around it
 }
 
 // Add adds an event at the end of the answer.
 func (a *Answer) Add(e Event) {
 	n := len(a.Items)
+	if e.Kind == Scores {
+		a.Scores, a.loose = append(a.Scores, e.Scores...), append(a.loose, e.Scores...)
+		return
+	}
+	defer a.attribute(e, n)
 	switch {
-	case e.Kind == Scores:
-		a.Scores = append(a.Scores, e.Scores...)
 	case e.Kind == Call:
 		a.Items = append(a.Items, Item{Kind: Call, CallID: e.CallID, Name: e.Text})
 	case e.Kind == Arguments && n > 0:
@@ -115,14 +132,47 @@ func (a *Answer) Add(e Event) {
 	}
 }
 
+// attribute gives the text of e, which was just added, the scores of its tokens. before is the number of items without it. Text may come
+// later than its tokens, as a character or a stop string may have several.
+func (a *Answer) attribute(e Event, before int) {
+	loose, bytes := a.loose, 0
+	if e.Kind != Text {
+		for len(loose) > 0 && bytes < len(e.Text) {
+			bytes += len(loose[0].Bytes)
+			loose = loose[1:]
+		}
+		a.loose = loose
+		return
+	}
+	if before > 0 && len(a.Items) > before { // what is before the text ends the reasoning or the call before it
+		for i := range loose {
+			bytes += len(loose[i].Bytes)
+		}
+		for len(loose) > 0 && bytes-len(loose[0].Bytes) >= len(e.Text) {
+			bytes -= len(loose[0].Bytes)
+			loose = loose[1:]
+		}
+	}
+	last := &a.Items[len(a.Items)-1]
+	last.Scores, a.loose = append(last.Scores, loose...), nil
+}
+
 // Writer writes a streamed answer in the form of one API. Each method appends to dst what the client
-// gets. A stream is Begin, any number of Event, and then End or Fault. One goroutine calls it.
+// gets. A stream is Begin, any number of Event and Ping, and then End or Fault. One goroutine calls it.
 type Writer interface {
 	Begin(dst []byte, h *Head) []byte
 	Event(dst []byte, e Event) []byte
+	// Ping appends what shows a client that a stream that has begun goes on, although there is nothing new.
+	Ping(dst []byte) []byte
 	End(dst []byte, e *Ending) []byte
 	// Fault ends a stream that has begun, with an error.
 	Fault(dst []byte, e *Error) []byte
+}
+
+// Repeats is a Writer whose End repeats the whole answer.
+type Repeats interface {
+	// RepeatsScores reports whether that has log-probabilities, which take more memory than the text.
+	RepeatsScores() bool
 }
 
 // Prompted is a Wire that is told the prompt before its answer begins.

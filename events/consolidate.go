@@ -173,6 +173,10 @@ func (o origin) clear(r kv.Rank, u *union) {
 // error is ErrUnknownParent.
 func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier, kv.BlockHash)) error {
 	names := u.names[at]
+	if s.Named {
+		u.addNamed(names, s, stored)
+		return nil
+	}
 	parent, hasParent := kv.BlockHash(0), s.HasParent
 	if hasParent {
 		name, known := names[s.Parent]
@@ -225,6 +229,24 @@ func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier,
 		parent, hasParent = hash, true
 	}
 	return nil
+}
+
+// addNamed adds a tier to those blocks of s of which an origin has the name. names are those of the origin.
+func (u *union) addNamed(names map[kv.BlockHash]named, s Stored, stored func(Stored)) {
+	bit := uint8(1) << s.Tier
+	for _, b := range s.Blocks {
+		name := names[b.Hash]
+		if name.tiers == 0 || name.tiers&bit != 0 {
+			continue
+		}
+		names[b.Hash] = named{name.hash, name.tiers | bit}
+		held := u.blocks[name.hash]
+		if held.holders[s.Tier]++; held.holders[s.Tier] == 1 {
+			one := held.Stored
+			one.Tier = s.Tier
+			stored(one)
+		}
+	}
 }
 
 // release takes block h, an origin's own hash, out of the given tiers (one bit each) of the

@@ -402,7 +402,7 @@ func (f *follower) event(e *wire.Event) error {
 			return err
 		}
 		if why = pass; why == notSkipped && len(s.Blocks) > 0 {
-			if f.sink.Store(f.rank, s) != nil {
+			if f.sink.Store(f.rank, s) != nil { // never for Named
 				f.counts.OrphanBlocks += uint64(len(s.Blocks))
 			} else {
 				f.counts.StoredBlocks += uint64(len(s.Blocks))

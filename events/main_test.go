@@ -57,6 +57,14 @@ func store(held map[tierHash]kv.LocalHash, s Stored) error {
 		return ErrUnknownParent
 	}
 	for _, b := range s.Blocks {
+		if s.Named {
+			for tier := range kv.Tier(kv.Tiers) {
+				if local, ok := held[tierHash{tier, b.Hash}]; ok {
+					held[tierHash{s.Tier, b.Hash}] = local
+				}
+			}
+			continue
+		}
 		held[tierHash{s.Tier, b.Hash}] = b.Local
 	}
 	return nil

@@ -19,7 +19,9 @@ var ErrClosed = errors.New("events: closed")
 
 // SubscriberConfig bounds a [Subscriber]. The zero value works, except BlockTokens.
 type SubscriberConfig struct {
-	BlockTokens int `min:"1" max:"1<<20"` // tokens per block of the index; workers with another block size are refused
+	// BlockTokens is the number of tokens per block of the index. A worker's blocks may be several times as long: each is
+	// then stored as several, and removed as one. Other workers are refused.
+	BlockTokens int `min:"1" max:"1<<20"`
 	Limits      wire.Limits
 
 	// RecoverTimeout bounds one replay or snapshot. Default 10 s.
@@ -233,6 +235,9 @@ type Stored struct {
 	Parent    kv.BlockHash // the block before Blocks[0], if HasParent
 	HasParent bool         // false at the start of a sequence
 	Blocks    []Block
+	// Named says that the blocks, in any order and without Parent, are copies of blocks that the rank may have in another
+	// tier: their Local is unknown. A Sink ignores those that the rank does not have.
+	Named bool
 }
 
 // ErrUnknownParent is a Sink's error for blocks below an unknown block.
@@ -288,8 +293,8 @@ type Counts struct {
 	UnknownWorker               uint64 // messages of another topic or rank
 	UnknownEvents               uint64 // of unknown kinds; skipped
 	UnknownMedium               uint64 // events of unknown tiers; skipped
-	OtherGroup                  uint64 // events of other KV cache groups; skipped
-	RefusedSalted               uint64 // events refused because of SaltedBlocks
+	OtherGroup                  uint64 // events of other KV cache groups, or whose blocks have another size than the group's; skipped
+	RefusedSalted               uint64 // events refused because of SaltedBlocks, or with a salt over 1 KiB
 	OrphanBlocks                uint64 // stored below an unknown parent
 	Dropped                     uint64 // batches that arrived while the rank was lost or faulty
 }

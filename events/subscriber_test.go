@@ -218,7 +218,7 @@ func TestBlockSizeMismatch(t *testing.T) {
 	p.send(Message{Seq: 1, Payload: payload(e)})
 	p.send(Message{Seq: 2, Payload: payload(root(2))})
 	p.settle()
-	want := "events: the worker's blocks are of 2 tokens, the index's of 4: give both the same block size"
+	want := "events: the worker's blocks are of 2 tokens, no multiple of the index's 4: give both the same block size"
 	if st := status(t, sub); st.State != Faulty || st.Err == nil || st.Err.Error() != want || len(sink.held(rank1)) != 0 || st.Counts.Dropped == 0 {
 		t.Errorf("%+v", st)
 	}

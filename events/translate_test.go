@@ -2,6 +2,8 @@ package events
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -110,7 +112,9 @@ func extra(t *testing.T, v ...any) []byte {
 // not taken for a plain one.
 func TestForeignExtraKeys(t *testing.T) {
 	hex64 := fmt.Sprintf("%016x%048x", uint64(7), 1)
+	ours := fmt.Sprintf("%016x%048x", uint64(7), 0)
 	plain := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{}.Seed())
+	digits := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{Salt: hex64}.Seed())
 	salted := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{Salt: "tenant"}.Seed())
 	lora := kv.HashLocal([]kv.Token{1, 2, 3, 4}, kv.Namespace{LoRA: "sql"}.Seed())
 	image, _ := kv.HashLocalMedia([]kv.Token{1, 2, 3, 4}, []uint64{7}, kv.Namespace{}.Seed(), nil)
@@ -124,9 +128,10 @@ func TestForeignExtraKeys(t *testing.T) {
 		"salt":                  {"", extra(t, []any{"tenant"}), salted},
 		"adapter":               {"sql", nil, lora},
 		"adapter told twice":    {"sql", extra(t, []any{"sql"}), lora},
-		"image":                 {"", extra(t, []any{hex64}), image},
+		"image, as we write it": {"", extra(t, []any{ours}), image},
 		"image and its offset":  {"", extra(t, []any{[]any{hex64, 3}}), image},
-		"image twice":           {"", extra(t, []any{hex64, hex64}), image},
+		"image twice":           {"", extra(t, []any{[]any{hex64, 3}, []any{hex64, 9}}), image},
+		"salt of 64 digits":     {"", extra(t, []any{hex64}), digits},
 		"image of another sort": {"", extra(t, []any{[]any{"uuid", 3}}), 0},
 		"embeddings":            {"", extra(t, []any{[]byte{1, 2}}), 0},
 		"number":                {"", extra(t, []any{3}), 0},
@@ -161,6 +166,11 @@ func TestGroupsAndMedia(t *testing.T) {
 		}
 		return e
 	}
+	at := func(medium, locality string) wire.Event {
+		e := event(-1, "", medium)
+		e.Locality = []byte(locality)
+		return e
+	}
 	for i, c := range []struct {
 		e    wire.Event
 		want skipReason
@@ -172,7 +182,14 @@ func TestGroupsAndMedia(t *testing.T) {
 		{event(-1, "", "disk"), notSkipped, kv.TierDisk},
 		{event(-1, "", "shared"), notSkipped, kv.TierShared},
 		{event(-1, "", "OBJECT"), notSkipped, kv.TierObject},
-		{event(-1, "", "CPU_PINNED"), notSkipped, kv.TierHost}, // an earlier name of ours
+		{event(-1, "", "CPU_PINNED"), notSkipped, kv.TierHost}, // SGLang's name, and once ours
+		{event(-1, "", "EXTERNAL"), notSkipped, kv.TierShared},
+		{event(-1, "", "STORAGE"), notSkipped, kv.TierDisk},
+		{at("STORAGE", "LOCAL"), notSkipped, kv.TierDisk},
+		{at("STORAGE", "REMOTE"), notSkipped, kv.TierShared},
+		{at("CPU", "REMOTE"), notSkipped, kv.TierHost},
+		{event(-1, "", "SHARED_STORAGE"), notSkipped, kv.TierShared},
+		{event(-1, "", "OBJECT_STORAGE"), notSkipped, kv.TierObject},
 		{event(-1, "", "moon"), unknownMedium, 0},
 		{event(1, "sliding_window", ""), otherGroup, 0},
 		{event(2, "full_attention", ""), notSkipped, kv.TierDevice},
@@ -215,6 +232,157 @@ func TestSaltsAreBounded(t *testing.T) {
 	}
 }
 
+// locals returns the contents of a sequence's blocks of 4 tokens in a namespace.
+func locals(ns kv.Namespace, tokens ...uint32) (all []kv.LocalHash) {
+	for block := range slices.Chunk(tokens, testBlock) {
+		var of []kv.Token
+		for _, token := range block {
+			of = append(of, kv.Token(token))
+		}
+		all = append(all, kv.HashLocal(of, ns.Seed()))
+	}
+	return all
+}
+
+func contents(s Stored) (all []kv.LocalHash) {
+	for _, b := range s.Blocks {
+		all = append(all, b.Local)
+	}
+	return all
+}
+
+// TestSaltOfEachEvent: SGLang names the salt in every event of a salted request, and the blocks are of that namespace.
+func TestSaltOfEachEvent(t *testing.T) {
+	tr := newTranslator(testBlock, 10)
+	tokens := []uint32{1, 2, 3, 4, 5, 6, 7, 8}
+	e := root(1, 2)
+	e.Tokens, e.Salt = tokens, []byte("tenant")
+	child := e
+	child.Hashes, child.Tokens, child.Parent, child.HasParent = []uint64{3}, tokens[:4], 9, true // its parent's salt is unknown here
+	for _, c := range []struct {
+		e    wire.Event
+		want []kv.LocalHash
+	}{{e, locals(kv.Namespace{Salt: "tenant"}, tokens...)}, {child, locals(kv.Namespace{Salt: "tenant"}, tokens[:4]...)}} {
+		if s, why, err := tr.stored(&c.e); err != nil || why != notSkipped || !slices.Equal(contents(s), c.want) {
+			t.Errorf("%v %v: %x, want %x", why, err, contents(s), c.want)
+		}
+	}
+	e.Salt = []byte(strings.Repeat("x", maxSalt+1))
+	if _, why, _ := tr.stored(&e); why != saltLimit {
+		t.Errorf("a long salt: %v", why)
+	}
+	e.Salt = []byte{}
+	if s, _, _ := tr.stored(&e); !slices.Equal(contents(s), locals(kv.Namespace{Salt: "tenant"}, tokens...)) {
+		t.Error("an empty salt is none, but the block was stored under one before")
+	}
+}
+
+// TestCopiesKeepTheirSalt: vLLM's offloading connector reports a copy without extra keys. It is no public block, also
+// if the block has left the device meanwhile.
+func TestCopiesKeepTheirSalt(t *testing.T) {
+	tr := newTranslator(testBlock, 10)
+	e := root(1)
+	e.Extra = extra(t, []any{"tenant"})
+	_, _, _ = tr.stored(&e)
+	want := locals(kv.Namespace{Salt: "tenant"}, e.Tokens...)
+	below := e
+	below.Extra, below.Medium = nil, []byte("CPU")
+	gone := wire.Event{Kind: wire.BlockRemoved, Hashes: []uint64{1}}
+	for _, removed := range []bool{false, true} {
+		if removed {
+			tr.removed(&gone)
+			gone.Medium = []byte("CPU")
+			tr.removed(&gone)
+		}
+		if s, why, _ := tr.stored(&below); why != notSkipped || !slices.Equal(contents(s), want) {
+			t.Errorf("removed %v: %v, %x, want %x", removed, why, contents(s), want)
+		}
+	}
+	public := below
+	public.Hashes = []uint64{2}
+	if s, _, _ := tr.stored(&public); !slices.Equal(contents(s), locals(kv.Namespace{}, e.Tokens...)) {
+		t.Error("another block has the salt too")
+	}
+	for n := range uint64(2 * maxLeft) {
+		tr.left.add(kv.BlockHash(n), "tenant")
+	}
+	if len(tr.left.salts) > maxLeft || len(tr.left.order) > maxLeft {
+		t.Errorf("%d salts of blocks that have left", len(tr.left.salts))
+	}
+}
+
+// TestLongBlocks: a worker's block may be several blocks of the index, which come and go together.
+func TestLongBlocks(t *testing.T) {
+	tr := newTranslator(testBlock, 10)
+	tokens := make([]uint32, 6*testBlock)
+	for i := range tokens {
+		tokens[i] = uint32(i)
+	}
+	e := wire.Event{Kind: wire.BlockStored, BlockTokens: 3 * testBlock, Hashes: []uint64{7, 8}, Tokens: tokens}
+	s, why, err := tr.stored(&e)
+	if err != nil || why != notSkipped || !slices.Equal(contents(s), locals(kv.Namespace{}, tokens...)) || s.Blocks[2].Hash != 7 || s.Blocks[5].Hash != 8 {
+		t.Fatalf("%+v %v %v", s, why, err)
+	}
+	names := map[kv.BlockHash]bool{}
+	for _, b := range s.Blocks {
+		names[b.Hash] = true
+	}
+	gone := wire.Event{Kind: wire.BlockRemoved, Hashes: []uint64{7, 8}}
+	_, hashes, _ := tr.removed(&gone)
+	for _, h := range hashes {
+		delete(names, h)
+	}
+	if len(hashes) != 6 || len(names) != 0 {
+		t.Errorf("%d blocks removed, %d left", len(hashes), len(names))
+	}
+	e.BlockTokens = 2 * testBlock
+	if e.Hashes = []uint64{1, 2, 3}; true {
+		if _, why, err := tr.stored(&e); why != otherGroup || err != nil {
+			t.Errorf("blocks of another size: %v %v", why, err)
+		}
+	}
+	e.BlockTokens, e.Hashes = testBlock/2, make([]uint64, 12)
+	if _, _, err := tr.stored(&e); err == nil {
+		t.Error("half a block is indexed")
+	}
+}
+
+// TestParentZero: llm-d's simulator gives the first block of a sequence the parent 0.
+func TestParentZero(t *testing.T) {
+	e := root(1)
+	e.HasParent = true
+	if s, why, err := newTranslator(testBlock, 10).stored(&e); err != nil || why != notSkipped || s.HasParent {
+		t.Errorf("%+v %v %v", s, why, err)
+	}
+}
+
+// TestNamedCopies: an event without tokens gives the blocks that it names another tier.
+func TestNamedCopies(t *testing.T) {
+	sink := newNaive()
+	tr := newTranslator(testBlock, 10)
+	e := root(1, 2)
+	e.BlockTokens, e.Tokens = 2*testBlock, make([]uint32, 4*testBlock)
+	copies := wire.Event{Kind: wire.BlockStored, Hashes: []uint64{2, 9}, Medium: []byte("CPU")}
+	for _, e := range []wire.Event{copies, e, copies} {
+		s, why, err := tr.stored(&e)
+		if err != nil || why != notSkipped {
+			t.Fatal(why, err)
+		}
+		if err := sink.Store(rank1, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lower := 0
+	for h := range sink.held(rank1) {
+		if h.tier == kv.TierHost {
+			lower++
+		}
+	}
+	if all := len(sink.held(rank1)); lower != 2 || all != 6 {
+		t.Errorf("%d blocks in host memory of %d, want 2 of 6", lower, all)
+	}
+}
+
 func TestTranslateDoesNotAllocate(t *testing.T) {
 	tr := newTranslator(testBlock, 10)
 	e := root(1, 2, 3, 4, 5, 6, 7, 8)
@@ -248,7 +416,7 @@ func FuzzTranslate(f *testing.F) {
 			switch e := &b.Events[i]; e.Kind {
 			case wire.BlockStored:
 				s, why, err := tr.stored(e)
-				if err == nil && why == notSkipped && len(s.Blocks) != len(e.Hashes) || len(tr.salts) > 8 {
+				if err == nil && why == notSkipped && len(s.Blocks) != len(e.Hashes)*tr.parts || len(tr.salts) > 8 {
 					t.Fatalf("%d blocks of %d, %d salts", len(s.Blocks), len(e.Hashes), len(tr.salts))
 				}
 			case wire.BlockRemoved:

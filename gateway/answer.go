@@ -32,31 +32,40 @@ type answer struct {
 	ended  error  // error that ended the reading of from, such as io.EOF; nil: not ended
 
 	usage      usage
-	tokens     int       // number of events so far, about one per token
+	events     int       // so far
+	tokens     int       // events since the first token, about one per token
 	reported   int       // tokens last reported to the router
 	reportedAt time.Time // time of that report
 	firstAt    time.Time // time of the first event; zero if there is none or the answer is not a stream
 	released   bool
 }
 
-// begin makes a the body of res, the answer to p, and reads its first bytes. On an error nothing
-// of the answer has been used, so another worker can still be asked.
-func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
+// expect makes a the body of res, the answer to p, and reads nothing of it.
+func (a *answer) expect(p *proxiedRequest, res *http.Response) {
 	*a = answer{
 		p: p, from: res.Body, ctx: res.Request.Context(), left: res.ContentLength, whole: true,
 		stream: strings.HasPrefix(res.Header.Get("Content-Type"), p.wire.stream) && res.Header.Get("Content-Encoding") == "",
 	}
 	a.usage.field = p.wire.cached
+}
+
+// begin is expect, and reads the first bytes, of a stream the first event. On an error nothing of the answer has been used, so
+// another worker can still be asked.
+func (a *answer) begin(p *proxiedRequest, res *http.Response) error {
+	a.expect(p, res)
 	if res.ContentLength == 0 {
 		a.finish(a.p.g.dispatch.Release)
 		return nil
 	}
 	a.buffer = p.g.buffers.Get().(*[]byte)
 	n, err := a.from.Read(*a.buffer)
-	for n == 0 && err == nil {
-		n, err = a.from.Read(*a.buffer)
+	for err == nil && n < len(*a.buffer) && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
+		more := 0
+		more, err = a.from.Read((*a.buffer)[n:])
+		n += more
+		p.attempt.heard.Store(time.Now().UnixNano())
 	}
-	if n == 0 && err != io.EOF {
+	if err != nil && err != io.EOF && (n == 0 || a.stream && p.wire.eventsEnd((*a.buffer)[:n]) == 0) {
 		p.g.buffers.Put(a.buffer)
 		*a = answer{}
 		return err
@@ -169,7 +178,12 @@ const (
 // count counts the events in b, which arrived at now, and reports progress to the router if that
 // is due.
 func (a *answer) count(b []byte, now time.Time) {
-	a.tokens += bytes.Count(b, a.p.wire.mark)
+	n := bytes.Count(b, a.p.wire.mark)
+	a.events += n
+	if a.firstAt.IsZero() && a.p.wire.idles(b, n) {
+		return // the worker still computes the prompt
+	}
+	a.tokens += n
 	if a.reportedAt.IsZero() {
 		a.firstAt = now
 		a.p.g.metrics.FirstToken.Observe(now.Sub(a.p.start).Seconds())
@@ -199,7 +213,7 @@ func (a *answer) end(err error) {
 	if !a.whole {
 		a.last = append(a.last, a.p.wire.ends[0]...) // close an event that was too long to be held back
 	}
-	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.tokens)
+	a.ended, a.last = io.EOF, a.p.wire.event(a.last, e, a.events)
 }
 
 // broken records that the worker broke off its answer with err, unless the client left first.

@@ -135,9 +135,26 @@ type busyError struct{ status int }
 
 func (e *busyError) Error() string { return "it answers with status " + strconv.Itoa(e.status) }
 
-// movable reports whether another worker may be asked after the attempt failed with err. A
-// request that crashed one worker must not crash the next, so the worker must not have begun it.
-// Coppice workers report that they have begun a request. Other workers have certainly not begun
+// outcome returns the name of what became of the attempt, which failed with err. gone says that the client has left, or that the
+// gateway shuts down.
+func (a *attempt) outcome(err error, gone bool) string {
+	switch {
+	case gone:
+		return outcomeGone
+	case errors.As(err, new(*busyError)):
+		return outcomeDeclined
+	case a.phase.Load() == moved:
+		return outcomeTaken
+	case !a.movable(err):
+		return outcomeBegun
+	case !a.sent.Load() && unconnected(err):
+		return outcomeUnreached
+	}
+	return outcomeUnbegun
+}
+
+// movable reports whether the worker had certainly not begun the request when the attempt failed with err, so that the request
+// is not the reason of the failure. Coppice workers report that they have begun a request. Other workers have certainly not begun
 // it if they declined it, or if it was never sent.
 func (a *attempt) movable(err error) bool {
 	switch _, declined := err.(*busyError); {

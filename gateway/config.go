@@ -28,6 +28,8 @@ import (
 type (
 	// WorkerConfig is the address of a worker, and facts that it does not publish itself.
 	WorkerConfig = members.WorkerConfig
+	// Bind is a port at which the gateway listens for the events of workers that connect.
+	Bind = members.Bind
 	// Sockets are the ports at which the host of each worker publishes the events of a further cache.
 	Sockets = members.Sockets
 	// PromptConfig configures how prompts become tokens.
@@ -75,6 +77,9 @@ type Config struct {
 	// this is the only gateway. The function calls notify with an error while there is a
 	// problem, and with nil when it is solved.
 	Replicas func(d *dispatch.Dispatcher, log *zap.Logger, notify func(error)) (dispatch.Peers, error)
+	// Bind is where the gateway listens for the events of workers that publish nowhere else and connect
+	// instead. nil: nowhere.
+	Bind *Bind
 	// Consolidate lists further event sources of each worker, such as an offloading server
 	// beside the engine. All sources of a worker count as one cache: it holds a block while any
 	// source has it.
@@ -117,6 +122,11 @@ type Config struct {
 	// Retries is how often a request that no worker has begun to compute is sent again, usually
 	// to another worker. Default 2; negative: never.
 	Retries int `default:"2"`
+	// Repeats is how often a request is sent again although a worker may have begun it, because that worker failed before a
+	// byte of the answer reached the client. Requests with effects beyond their answer are not: those that store a response,
+	// or have tools that the worker runs. A request that crashes its workers takes down 1 + Repeats of them. Default 1;
+	// negative: never.
+	Repeats int `default:"1"`
 	// ProbeEvery is the time between health probes of a worker, ProbeTimeout the limit for its
 	// answer, and FailAfter the number of failed probes in a row after which it counts as lost.
 	// Defaults 1 s, 2 s and 2.
@@ -143,6 +153,12 @@ type Config struct {
 	ReadTimeout       time.Duration `default:"30s" above:"0s" max:"24h"`
 	WriteTimeout      time.Duration `default:"30s" above:"0s" max:"24h"`
 	IdleTimeout       time.Duration `default:"2m" above:"0s" max:"24h"`
+
+	// Record is the path of a file to which the gateway writes its decisions, as package router/decisions says: what it knew, chose
+	// and learnt, without texts and tokens. RecordBytes bounds it, with the file before it at Record + ".1"; default 256 MiB.
+	// Requests never wait for it.
+	Record      string
+	RecordBytes int `default:"256<<20" min:"1<<20" max:"1<<40"`
 
 	// NoPage turns off the live page of the fleet at /. The page shows Version.
 	NoPage  bool
@@ -177,7 +193,7 @@ func (c Config) WithDefaults() Config {
 
 // dispatch returns the part of c about choosing a worker.
 func (c *Config) dispatch() dispatch.Config {
-	return dispatch.Config{Router: c.Router, Index: c.Index, GuessTTL: c.GuessTTL, Pools: c.Pools, Buckets: c.Buckets, Stage: c.Stage, Log: c.Log}
+	return dispatch.Config{Router: c.Router, Index: c.Index, GuessTTL: c.GuessTTL, Pools: c.Pools, Buckets: c.Buckets, Stage: c.Stage, Log: c.Log, Record: c.Record != ""}
 }
 
 // nameReplica gives a router a random replica ID, and the current time as its epoch.
@@ -195,8 +211,8 @@ func nameReplica(r *router.Config) {
 func (c *Config) Validate() error {
 	chooses := c.dispatch()
 	errs := []error{bounds.Check("gateway", c), c.Router.Validate(), members.ValidateWorkers(c.Workers), chooses.ValidatePools()}
-	if c.Retries > router.MaxAvoid {
-		errs = append(errs, fmt.Errorf("gateway: Retries is %d, want at most %d", c.Retries, router.MaxAvoid))
+	if n := max(0, c.Retries) + max(0, c.Repeats); n > router.MaxAvoid {
+		errs = append(errs, fmt.Errorf("gateway: Retries and Repeats are %d together, want at most %d", n, router.MaxAvoid))
 	}
 	if c.MaxBodiesBytes < c.MaxBodyBytes {
 		errs = append(errs, fmt.Errorf("gateway: MaxBodiesBytes is %d, want at least MaxBodyBytes, %d", c.MaxBodiesBytes, c.MaxBodyBytes))

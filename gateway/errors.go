@@ -17,6 +17,7 @@ var (
 	errDrained   = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway shut down before this request ended; ask again")
 	errDraining  = conversation.NewError(http.StatusServiceUnavailable, "shutting_down", "the gateway is shutting down and takes no more requests")
 	errNoWorkers = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "no worker can take the request: all are lost, draining or refused; the gateway's /v1/fleet says why")
+	errNoneAmong = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "none of the endpoints that the proxy allows for this request is a worker that can take it; the picker's /v1/fleet lists the workers")
 	errEmpty     = conversation.NewError(http.StatusServiceUnavailable, "no_workers", "the gateway has no workers: give it some by --worker or --workers-file, or have them register over NATS (--events nats://host:4222)")
 	errBusy      = conversation.NewError(http.StatusServiceUnavailable, "workers_busy", "all workers were busy for the whole time that a request may wait; ask again later")
 	errConns     = conversation.NewError(http.StatusServiceUnavailable, "too_many_connections", "the gateway has reached its limit of connections (--max-conns) and answers only health probes; ask again later, or over an open connection")
@@ -34,15 +35,22 @@ func unavailable(worker string, err error) *conversation.Error {
 	return conversation.NewError(http.StatusBadGateway, "worker_failed", "worker %s did not answer, and no other worker was left to try; ask again", worker)
 }
 
-// failedLate returns the error for the client if worker failed with a request that must not move
-// to another one. known says that the worker is known to have begun it; otherwise it may have
-// begun.
-func failedLate(worker string, known bool) *conversation.Error {
-	text := "worker %s failed after it began to compute the request, so no other worker was tried; ask again"
+// failedLate returns the error for the client if worker failed with a request that is not sent to a further one. known says that
+// the worker is known to have begun it; otherwise it may have begun. repeats is how many workers before it failed in the same way.
+func failedLate(worker string, known bool, repeats int, effects bool) *conversation.Error {
+	text := "worker " + worker + " failed after it began to compute the request"
 	if !known {
-		text = "worker %s failed after it received the request and may have begun to compute it, so no other worker was tried; ask again"
+		text = "worker " + worker + " failed after it received the request and may have begun to compute it"
 	}
-	return conversation.NewError(http.StatusBadGateway, "worker_failed", text, worker)
+	switch {
+	case repeats > 0:
+		text += fmt.Sprintf(", as %d before it did, so no other worker was tried; the request may be the reason", repeats)
+	case effects:
+		text += ", so no other worker was tried: the request stores its response, or has tools that the server runs, and might do so twice; ask again"
+	default:
+		text += ", so no other worker was tried; ask again"
+	}
+	return conversation.NewError(http.StatusBadGateway, "worker_failed", "%s", text)
 }
 
 // broken returns the error for the end of a stream that worker broke off.

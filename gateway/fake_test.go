@@ -354,6 +354,33 @@ func (s *stand) post(ctx context.Context, path, body string) reply {
 	return reply{res, string(text), err}
 }
 
+// send sends a request with this body, and these headers, each a name and a value.
+func (s *stand) send(method, path, body string, headers ...string) reply {
+	s.t.Helper()
+	res := s.fetch(method, path, body, headers...)
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res, string(text), err}
+}
+
+// fetch is send, and leaves the body of the answer to the caller.
+func (s *stand) fetch(method, path, body string, headers ...string) *http.Response {
+	s.t.Helper()
+	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := http.DefaultClient.Do(req)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return res
+}
+
 func (r reply) worker() string { return r.Header.Get(headerWorker) }
 
 // run returns n tokens from start on.

@@ -23,6 +23,7 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/global"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
+	"github.com/coppice-llm/coppice/gateway/internal/recording"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -36,7 +37,8 @@ type Gateway struct {
 	sites     *web.Sites
 	members   *members.Fleet
 	dispatch  *dispatch.Dispatcher
-	peers     dispatch.Peers // nil if this is the only gateway
+	peers     dispatch.Peers      // nil if this is the only gateway
+	recorder  *recording.Recorder // nil if nothing is recorded
 	reading   atomic.Pointer[reading]
 	attempts  attempts
 	transport *http.Transport
@@ -60,7 +62,7 @@ type reading struct {
 
 // New makes a gateway and starts to probe its workers. It reports all faults of cfg at once.
 func New(cfg Config) (*Gateway, error) {
-	keyed, tenants := cfg.Tenant != nil, cfg.Prompt.Namespace != nil
+	keyed, tenants := cfg.Tenant != nil, cfg.Prompt.Namespace != nil || cfg.Prompt.ForeignNamespace != nil
 	cfg = cfg.WithDefaults()
 	if err := cfg.Validate(); err != nil {
 		return nil, err
@@ -100,13 +102,13 @@ func New(cfg Config) (*Gateway, error) {
 		StillLost:  func(m *members.Member, since time.Time) { g.attempts.cancelSilent(m, since, time.Now()) },
 		NameUnused: g.metrics.forget, Read: g.read,
 		Admit:     func(url string, c *card.Card) error { return g.dispatch.Pools().Admit(url, c) },
-		Tokenizer: given, NATS: cfg.NATS, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Keyed: keyed, Tenants: tenants,
+		Tokenizer: given, NATS: cfg.NATS, Bind: cfg.Bind, Consolidate: cfg.Consolidate, Approximate: cfg.Approximate, Keyed: keyed, Tenants: tenants,
 		Silence: cfg.EventSilence, Outlast: max(0, cfg.EventOutlast), Quiet: cfg.quiet,
 		Transport: g.transport, Key: cfg.WorkerKey, ProbeEvery: cfg.ProbeEvery, ProbeTimeout: cfg.ProbeTimeout, FailAfter: cfg.FailAfter, Log: cfg.Log,
 	}); err != nil {
 		return nil, err
 	}
-	if err := g.start(); err != nil {
+	if err := errors.Join(g.openRecording(), g.start()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
@@ -223,7 +225,7 @@ func (g *Gateway) noWorkers(workers int) *conversation.Error {
 // the longest prompt that any of them takes. Control tokens in messages, and tools that the template does not
 // print, are treated as most workers treat them.
 func readAs(s *members.Summary) prompt.As {
-	as := prompt.As{MaxTokens: s.Longest, ToolsPrompt: chat.TemplateTools}
+	as := prompt.As{MaxTokens: s.Longest, ToolsPrompt: chat.TemplateTools, Foreign: s.Foreign > 0 && s.Foreign == len(s.ByID)}
 	switch {
 	case 2*s.AutoTools > len(s.ByID):
 		as.ToolsPrompt = chat.AutoTools
@@ -277,5 +279,8 @@ func (g *Gateway) Close() error {
 	err = errors.Join(err, g.members.Close())
 	g.clock.Wait()
 	g.transport.CloseIdleConnections()
+	if g.recorder != nil {
+		err = errors.Join(err, g.recorder.Close())
+	}
 	return err
 }

@@ -193,12 +193,12 @@ func TestClientLeaves(t *testing.T) {
 	s.idle()
 }
 
-// TestBlockSize: a worker with another block size gets no requests, and an error is logged.
+// TestBlockSize: a worker with a block size that is no multiple of the gateway's gets no requests, and an error is logged.
 func TestBlockSize(t *testing.T) {
-	a := newWorker(t, "a", false, func(c *card.Card) { c.BlockTokens = 64 })
+	a := newWorker(t, "a", false, func(c *card.Card) { c.BlockTokens = 66 })
 	s := newStand(t, Config{}, a)
 	s.until("refusal", func() bool { return s.at(a).State == "refused" })
-	if e := s.at(a).Error; !strings.Contains(e, "64") || !strings.Contains(e, "--block-tokens") {
+	if e := s.at(a).Error; !strings.Contains(e, "66") || !strings.Contains(e, "--block-tokens") {
 		t.Errorf("the reason is %q", e)
 	}
 	if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 503 || !strings.Contains(r.text, "no_workers") || r.Header.Get("Retry-After") == "" {
@@ -220,12 +220,14 @@ func TestBlockSize(t *testing.T) {
 	}
 }
 
-// TestBlockSizeInEvents: the same if only the events show it.
+// TestBlockSizeInEvents: the same if only the events show it. A multiple of the gateway's size is no other size.
 func TestBlockSizeInEvents(t *testing.T) {
 	a := newWorker(t, "a", true, nil)
 	s := newStand(t, Config{}, a)
 	s.ready(1)
-	a.republish(8)
+	a.republish(2 * blockTokens)
+	s.until("its blocks", func() bool { return s.worker("a").Ranks[0].HeldBlocks == 16 })
+	a.republish(blockTokens + 2)
 	s.until("refusal", func() bool { return s.worker("a").State == "refused" })
 }
 

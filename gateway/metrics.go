@@ -33,6 +33,8 @@ type instruments struct {
 	Requests   *prometheus.CounterVec   `metric:"requests_total" by:"worker,status" help:"Requests by worker and status. Empty worker: the request reached none. 499: the client left before the answer."`
 	Refused    *prometheus.CounterVec   `metric:"refused_total" by:"code" help:"Requests that the router itself answered with an error, by its code."`
 	Retries    prometheus.Counter       `metric:"retries_total" help:"Requests sent to another worker because the first had not begun to compute them."`
+	Repeats    prometheus.Counter       `metric:"repeats_total" help:"Requests sent again because their worker failed after it may have begun them, before a byte of the answer reached the client."`
+	Attempts   *prometheus.CounterVec   `metric:"attempts_total" by:"worker,outcome" help:"Tries of requests at workers by outcome: answered, declined (no room, or draining), unreached (no connection), taken (back from a late worker), unbegun or begun (the worker failed before or after it may have begun the request), gone (the client left)."`
 	Broken     prometheus.Counter       `metric:"broken_answers_total" help:"Answers that broke off at the worker."`
 	FirstToken prometheus.Histogram     `metric:"time_to_first_token_seconds" buckets:"latency" help:"Time from a streaming request's arrival to the first event of its answer."`
 	Whole      prometheus.Histogram     `metric:"request_seconds" buckets:"latency" help:"Time from a request's arrival to the end of its answer."`
@@ -84,6 +86,7 @@ func (m *metrics) begin(p *dispatch.Partition) {
 // forget removes the series of a worker that has left.
 func (m *metrics) forget(worker string) {
 	m.Requests.DeletePartialMatch(prometheus.Labels{"worker": worker})
+	m.Attempts.DeletePartialMatch(prometheus.Labels{"worker": worker})
 	m.recent.Forget(worker)
 }
 
@@ -96,6 +99,7 @@ type scrape struct {
 	Queued    int               `metric:"queued_requests" help:"Requests waiting at the router because all workers are busy."`
 	Events    map[string]uint64 `metric:"events_total" by:"what" help:"Cache events from workers by outcome: batches, blocks, gaps, recoveries, refusals."`
 	Pools     map[string]int    `metric:"pool_workers" by:"pool" help:"Healthy workers by pool."`
+	Records   map[string]uint64 `metric:"recorded_decisions_total" by:"what" help:"Decisions for the file of --record, by what became of them: written, or dropped because the queue was full or a write failed."`
 	Texts     map[string]uint64 `metric:"text_tokens_total" by:"source" help:"Tokens of prompts' texts, by source: reused from a text encoded before, or encoded. 0 again with each tokenizer that is learnt from a worker."`
 	TextBytes int               `metric:"text_cache_bytes" help:"Bytes of memory for texts encoded before and their tokens."`
 	Decisions map[string]uint64 `metric:"decisions_total" by:"reason" help:"Choices of a worker, by reason."`
@@ -126,6 +130,10 @@ func (g *Gateway) scrape() scrape {
 		s.Pools[name] = g.dispatch.PoolSize(name)
 	}
 	texts := g.reading.Load().Stats()
+	s.Records = map[string]uint64{"written": 0, "dropped": 0}
+	if g.recorder != nil {
+		s.Records["written"], s.Records["dropped"] = g.recorder.Counts()
+	}
 	s.Texts, s.TextBytes = map[string]uint64{"reused": texts.Reused, "encoded": texts.Encoded}, texts.Bytes
 	m, guessed := g.dispatch.Metrics()
 	s.Guessed = map[string]int{"no events": guessed, "not yet": m.Promised}
@@ -154,6 +162,11 @@ func (g *Gateway) eventCounts() map[string]uint64 {
 	counts := figures.ByName(g.members.EventCounts())
 	for name, n := range figures.ByName(g.dispatch.Index().Stats()) {
 		counts["index_"+name] = n
+	}
+	if bound, ok := g.members.BoundCounts(); ok {
+		for name, n := range figures.ByName(bound) {
+			counts["bound_"+name] = n
+		}
 	}
 	return counts
 }
@@ -184,6 +197,7 @@ func (p *proxiedRequest) ended(r *http.Request) {
 	m.Requests.WithLabelValues(worker, strconv.Itoa(status)).Inc()
 	m.Whole.Observe(total.Seconds())
 	p.record(worker, status, total)
+	p.learnt(outcomeAnswered, status)
 	if p.member != nil && p.member.Gone() {
 		p.g.members.Forget(worker) // the worker left before this request ended: remove its series and sums again
 	}

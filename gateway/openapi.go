@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"fmt"
@@ -24,7 +25,8 @@ var fleetPaths []byte
 var workersPaths = []string{
 	"/v1/completions", "/v1/chat/completions", "/v1/messages", "/v1/messages/count_tokens", "/v1/responses", "/v1/responses/{id}", "/v1/responses/{id}/input_items",
 	"/v1/responses/{id}/cancel", "/api/chat", "/api/generate", "/api/show", "/api/embed", "/api/embeddings", "/api/tags", "/api/ps", "/api/version", "/api/pull",
-	"/v1/embeddings", "/tokenize", "/detokenize", "/v1/models", "/v1/models/{id}", "/health", "/ready", "/metrics",
+	"/v1/cache/park", "/v1/cache/release", "/v1/cache/expect", "/v1/embeddings", "/tokenize", "/detokenize", "/version", "/v1/models", "/v1/models/{id}", "/health", "/ready",
+	"/metrics",
 	"/openapi.json",
 }
 
@@ -48,6 +50,11 @@ var openAPIDocument = sync.OnceValue(func() []byte {
 	}
 	for _, path := range workersPaths {
 		own.Paths[path] = worker.Paths[path]
+	}
+	for _, path := range passedPaths { // those that only other workers have are described as one of them is
+		if own.Paths[path] == nil {
+			own.Paths[path] = bytes.ReplaceAll(own.Paths["/score"], []byte("passed on: /score"), []byte("passed on: "+path))
+		}
 	}
 	own.OpenAPI, own.Security, own.Components.SecuritySchemes = worker.OpenAPI, worker.Security, worker.Components.SecuritySchemes
 	maps.Copy(own.Components.Schemas, worker.Components.Schemas)

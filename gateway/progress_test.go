@@ -33,7 +33,7 @@ func newForeign(t *testing.T, name string) *worker {
 	return w
 }
 
-// TestProgressMoves: a request moves to another worker only while its worker has not begun.
+// TestProgressMoves: a request moves to another worker only while its worker has not begun. TestRepeats has the rest.
 func TestProgressMoves(t *testing.T) {
 	breaks := func(rw http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)
@@ -76,7 +76,7 @@ func TestProgressMoves(t *testing.T) {
 				} else {
 					a, b, want = newForeign(t, "a"), newForeign(t, "b"), c.others
 				}
-				s := newStand(t, Config{ProbeEvery: time.Hour}, a, b)
+				s := newStand(t, Config{ProbeEvery: time.Hour, Repeats: -1}, a, b)
 				s.ready(2)
 				var asked atomic.Int32
 				for _, w := range []*worker{a, b} {
@@ -105,10 +105,17 @@ func TestProgressMoves(t *testing.T) {
 	}
 }
 
-// TestPoison: a request that crashes the worker that computes it crashes only one of three, even
+// TestPoison: a request that crashes the worker that computes it crashes only 1 + Repeats of three, even
 // if the client's header lets a transport retry by itself.
 func TestPoison(t *testing.T) {
-	for _, header := range []string{"", "Idempotency-Key"} {
+	for _, tc := range []struct {
+		header  string
+		repeats int
+	}{{"", -1}, {"Idempotency-Key", -1}, {"", 0}, {"Idempotency-Key", 0}} {
+		header, crashes := tc.header, 1
+		if tc.repeats == 0 { // the default
+			crashes = 2
+		}
 		var workers []*worker
 		var dead atomic.Int32
 		for i := range 3 {
@@ -127,7 +134,7 @@ func TestPoison(t *testing.T) {
 			})
 			workers = append(workers, w)
 		}
-		s := newStand(t, Config{ProbeEvery: 10 * time.Millisecond, Retries: 5}, workers...)
+		s := newStand(t, Config{ProbeEvery: 10 * time.Millisecond, Retries: 5, Repeats: tc.repeats}, workers...)
 		s.ready(3)
 		for i := range 9 { // to have idle connections
 			s.ask(t.Context(), run(1000*i, 8), ``)
@@ -145,10 +152,10 @@ func TestPoison(t *testing.T) {
 		}
 		text, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		if dead.Load() != 1 || res.StatusCode != 502 || !strings.Contains(string(text), "to compute the request, so no other worker was tried") {
-			t.Errorf("%q: %d of 3 workers are dead: %s %s", header, dead.Load(), res.Status, text)
+		if int(dead.Load()) != crashes || res.StatusCode != 502 || !strings.Contains(string(text), "so no other worker was tried") {
+			t.Errorf("%q: %d of 3 workers are dead, want %d: %s %s", header, dead.Load(), crashes, res.Status, text)
 		}
-		s.until("one is lost", func() bool { return s.members.Summary().Ready == 2 })
+		s.until("they are lost", func() bool { return s.members.Summary().Ready == 3-crashes })
 		if r := s.ask(t.Context(), run(0, 8), ``); r.StatusCode != 200 {
 			t.Errorf("a bystander after it: %s %s", r.Status, r.text)
 		}

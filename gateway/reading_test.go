@@ -262,7 +262,7 @@ func TestSlowAnswer(t *testing.T) {
 		<-asked
 		s.heard(m, 0)
 		if a.sick.Store(state == "lost"); state == "refused" {
-			a.republish(2 * blockTokens)
+			a.republish(blockTokens + 2)
 		}
 		s.until(state, func() bool { return s.worker("a").State == state })
 		cards := func() int { a.mu.Lock(); defer a.mu.Unlock(); return a.cards }

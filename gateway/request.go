@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"strconv"
@@ -29,7 +31,7 @@ import (
 // The gateway's own headers.
 const (
 	headerWorker = "X-Coppice-Worker" // in an answer: the worker that answered
-	// headerOverlap, in an answer, is the number of prompt blocks that the worker held.
+	// headerOverlap, in an answer, is the number of prompt blocks that the worker held, see tellsOverlap.
 	headerOverlap  = "X-Coppice-Overlap-Blocks"
 	headerBlocks   = "X-Coppice-Prompt-Blocks"
 	headerAttempts = "X-Coppice-Attempts"
@@ -56,14 +58,16 @@ type proxiedRequest struct {
 	member   *members.Member // the worker that was asked last
 	decision router.Decision
 	attempt  *attempt
-	attempts int
+	attempts int                 // 1 + again.moves + again.repeats
 	pools    *dispatch.Partition // the pools at the time of the request's arrival; nil without pools
 	pool     router.PoolID       // current pool; 0 without pools
 	status   int
 	fault    error
-	stuck    bool // no other worker may be asked, because the last one may have begun the request
+	again    again
+	picked   bool // the request is sent by the caller of Pick
 	answer   answer
 	doubted  []kv.BlockHash // blocks that an outdated index says the worker has, see dispatch.Ask.Doubted
+	recorded recorded
 }
 
 // summary holds the facts about a prompt for headers and metrics.
@@ -71,6 +75,7 @@ type summary struct {
 	model                string
 	blocks, promptTokens int
 	inexact              bool
+	private              bool                                       // all blocks are of a namespace that only callers with the same tenant or salt have
 	took                 struct{ read, hash, choose time.Duration } // time in the gateway itself
 }
 
@@ -162,6 +167,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	ask.Reset()
 	ask.Exact = in.Exact
 	req := &ask.Request
+	req.Tenant = xxh3.HashString(tenant)
 	// Only the first of several prompts is read: the others count as equally long.
 	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
 	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
@@ -169,6 +175,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	}
 	p.took.hash = time.Since(began)
 	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model
+	p.private = ns.Salt != "" && in.PublicTokens == 0
 	if !in.Stream {
 		req.Reply = router.AtOnce
 	}
@@ -176,11 +183,7 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	if known {
 		req.Model = dispatch.ModelID(in.Model)
 	}
-	if s := r.Header.Get(headerSession); s != "" {
-		req.Session = max(1, xxh3.HashString(tenant+"\x00"+s))
-	} else if in.User != "" {
-		req.Session = max(1, xxh3.HashString(tenant+"\x00"+in.User))
-	}
+	req.Session = sessionOf(tenant, cmp.Or(in.Session, r.Header.Get(headerSession), in.User))
 	if err := p.readTargets(r, &in.Hints); err != nil {
 		return err
 	}
@@ -190,6 +193,40 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 		}
 	}
 	return p.readSteering(r)
+}
+
+// sessionOf returns the router's name of a tenant's session, 0 for one without a name.
+func sessionOf(tenant, name string) uint64 {
+	if name == "" {
+		return 0
+	}
+	return max(1, xxh3.HashString(tenant+"\x00"+name))
+}
+
+// errNoSessionWorker refuses a hint about a session whose worker is unknown.
+var errNoSessionWorker = conversation.NewError(http.StatusNotFound, "unknown_session",
+	"the gateway knows no worker of this session: none of its requests came by here within --session-ttl. A session is named by prompt_cache_key, session_id or X-Session-Id")
+
+// readHint prepares the question to the dispatcher for news of a session: its worker gets them. A worker that is alone gets all of them.
+func (p *proxiedRequest) readHint(tenant string) error {
+	if err := p.readModel(); err != nil {
+		return err
+	}
+	var named struct{ Session string }
+	if json.Unmarshal(p.buffer.body, &named) != nil || named.Session == "" {
+		return nil // the worker will report the fault
+	}
+	known := false
+	p.g.dispatch.With(func(r *router.Router, now time.Duration) {
+		var worker kv.Rank
+		if worker, known = r.SessionWorker(now, sessionOf(tenant, named.Session)); known {
+			p.buffer.ask.Request.Pinned = &worker
+		}
+	})
+	if !known && p.g.members.Summary().Total > 1 {
+		return errNoSessionWorker
+	}
+	return nil
 }
 
 // readStored prepares the question to the dispatcher for a request about the stored response with this id.
@@ -216,6 +253,13 @@ func (p *proxiedRequest) pinTo(id string) error {
 		}
 	}
 	return responses.NotFound(id)
+}
+
+// tellsOverlap reports whether the caller may know how much of its prompt the worker held. Blocks without a salt at a
+// worker that is not Coppice are those of all tenants: such workers know no tenants. At a Coppice worker their
+// owners declared them public.
+func (p *proxiedRequest) tellsOverlap() bool {
+	return p.admin || p.private || !p.member.Status().Foreign
 }
 
 // atMost returns min(n * times, most) without overflow. times 0 means unknown and counts as 1.

@@ -2,8 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -11,41 +9,6 @@ import (
 )
 
 const responsesBody = `{"model":"m","input":"What is light?"}`
-
-// TestResponsesPass: answers of /v1/responses pass unchanged, also when the worker ends the connection after the last event, and
-// a stream that breaks off ends with an event of that API.
-func TestResponsesPass(t *testing.T) {
-	const whole = `{"object":"response","output":[],"usage":{"input_tokens":2,"input_tokens_details":{"cached_tokens":9},"output_tokens":1}}`
-	const begun = "event: response.created\ndata: {\"type\":\"response.created\",\"sequence_number\":0}\n\n"
-	const events = begun + "event: response.completed\ndata: {\"type\":\"response.completed\",\"sequence_number\":1,\"response\":" + whole + "}\n\n"
-	a := newWorker(t, "a", false, nil)
-	s := newStand(t, Config{}, a)
-	s.ready(1)
-	for _, want := range []string{whole, events} {
-		a.does(func(rw http.ResponseWriter, r *http.Request) {
-			if body, err := io.ReadAll(r.Body); err != nil || string(body) != responsesBody || r.URL.Path != "/v1/responses" {
-				t.Errorf("the worker got %s %s %v", r.URL, body, err)
-			}
-			if want == events {
-				stream(rw, want[:30], want[30:100], want[100:])
-				panic(http.ErrAbortHandler)
-			}
-			rw.Header().Set("Content-Type", "application/json")
-			io.WriteString(rw, want)
-		})
-		if got := s.send(http.MethodPost, "/v1/responses", responsesBody); got.text != want || got.StatusCode != 200 || got.Header.Get(headerWorker) != "a" {
-			t.Errorf("%s %v %s, want %s", got.Status, got.Header, got.text, want)
-		}
-	}
-	a.does(func(rw http.ResponseWriter, r *http.Request) {
-		stream(rw, begun)
-		panic(http.ErrAbortHandler)
-	})
-	const end = "event: error\ndata: {\"type\":\"error\",\"sequence_number\":1,\"code\":\"worker_failed\",\"message\":\"worker a broke off its answer; ask again\",\"param\":null}\n\n"
-	if got := s.send(http.MethodPost, "/v1/responses", responsesBody); got.text != begun+end {
-		t.Errorf("a broken stream: %s", got.text)
-	}
-}
 
 // TestResponsesPinned: requests that continue a response, refer to an item of one, or ask for one, go to the worker that has it.
 // If no worker has it, they get 404; if there are workers of another kind, whose ids say nothing, any of these is asked.
@@ -85,21 +48,4 @@ func TestResponsesPinned(t *testing.T) {
 	if got := s.send("POST", "/v1/responses", `{"input":"x","previous_response_id":"`+unknown+`"}`); got.Header.Get(headerWorker) == "" {
 		t.Errorf("a worker of another kind: %s %s", got.Status, got.text)
 	}
-}
-
-// send sends a request with this body.
-func (s *stand) send(method, path, body string) reply {
-	s.t.Helper()
-	req, err := http.NewRequest(method, s.url+path, strings.NewReader(body))
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(req)
-	if err != nil {
-		s.t.Fatal(err)
-	}
-	defer res.Body.Close()
-	text, err := io.ReadAll(res.Body)
-	return reply{res, string(text), err}
 }

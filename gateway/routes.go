@@ -43,13 +43,11 @@ func (g *Gateway) mount() {
 	g.on("/v1/chat/completions", map[string]http.HandlerFunc{"POST": g.generate(prompt.Chat)})
 	g.on("/v1/embeddings", map[string]http.HandlerFunc{"POST": g.generate(prompt.Embeddings)})
 	g.on(responses.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Responses)})
-	g.on(responses.Path+"/{id}", map[string]http.HandlerFunc{"GET": g.stored(), "DELETE": g.stored()})
-	g.on(responses.Path+"/{id}/input_items", map[string]http.HandlerFunc{"GET": g.stored()})
-	g.on(responses.Path+"/{id}/cancel", map[string]http.HandlerFunc{"POST": g.stored()})
 	g.on(anthropic.Path, map[string]http.HandlerFunc{"POST": g.generate(prompt.Messages)})
-	for _, path := range []string{anthropic.Path + "/count_tokens", "/tokenize", "/detokenize"} {
-		g.on(path, map[string]http.HandlerFunc{"POST": g.forward})
+	for _, path := range []string{"/v1/cache/park", "/v1/cache/release", "/v1/cache/expect"} {
+		g.on(path, map[string]http.HandlerFunc{"POST": g.hint})
 	}
+	g.mountPassed()
 	g.mountOllama()
 	scrape := promhttp.HandlerFor(g.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 8, Timeout: 10 * time.Second})
 	g.on("/v1/models", map[string]http.HandlerFunc{"GET": g.withKey(g.models)})
@@ -66,14 +64,17 @@ func (g *Gateway) mount() {
 		g.routes.Handle("GET /{$}", page)
 		g.routes.Handle("GET /page/{file}", page)
 	}
-	g.routes.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		g.refuse(w, r, conversation.NewError(http.StatusNotFound, "unknown_url",
-			"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
-	})
+	g.routes.HandleFunc("/", g.unknown)
 	g.http = http.Server{
 		Handler: g, TLSConfig: g.cfg.TLS, ConnContext: web.ConnContext, ReadHeaderTimeout: g.cfg.ReadHeaderTimeout, IdleTimeout: g.cfg.IdleTimeout,
 		MaxHeaderBytes: g.cfg.MaxHeaderBytes, ErrorLog: web.Log(g.log),
 	}
+}
+
+// unknown answers a request for a path that does not exist.
+func (g *Gateway) unknown(w http.ResponseWriter, r *http.Request) {
+	g.refuse(w, r, conversation.NewError(http.StatusNotFound, "unknown_url",
+		"the gateway does not serve %.10s %.100q: see /openapi.json; a worker's own endpoints, such as those of its cache, are at its URL in /v1/fleet", r.Method, r.URL.Path))
 }
 
 // on adds a path with a handler for each of its methods. Other methods get status 405.
@@ -120,7 +121,7 @@ func (g *Gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // generate returns the handler for requests to the endpoint kind, which are routed by their
 // prompt.
 func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, tenant string) error {
+	return g.proxied(g.cfg.Tenant, func(p *proxiedRequest, r *http.Request, tenant string) error {
 		if err := p.readPrompt(r, kind, tenant); err != nil {
 			return err
 		}
@@ -128,40 +129,24 @@ func (g *Gateway) generate(kind prompt.Kind) http.HandlerFunc {
 	})
 }
 
-// stored returns the handler for requests about a stored response, which the worker that has it answers.
-func (g *Gateway) stored() http.HandlerFunc {
-	return g.proxied(func(p *proxiedRequest, r *http.Request, _ string) error { return p.readStored(r.PathValue("id")) })
+// hint handles news of a session, which its worker gets.
+func (g *Gateway) hint(w http.ResponseWriter, r *http.Request) {
+	g.proxied(g.cfg.Tenant, func(p *proxiedRequest, _ *http.Request, tenant string) error { return p.readHint(tenant) })(w, r)
 }
 
-// forward handles requests that any worker with the model can answer.
-func (g *Gateway) forward(w http.ResponseWriter, r *http.Request) {
-	g.proxied(func(p *proxiedRequest, _ *http.Request, _ string) error { return p.readModel() })(w, r)
-}
-
-// proxied returns a handler that admits a request, reads its body, calls read to prepare the
+// proxied returns a handler that admits a request whose caller tenantOf knows, reads its body, calls read to prepare the
 // question to the dispatcher, and forwards the request to a worker.
-func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant string) error) http.HandlerFunc {
+func (g *Gateway) proxied(tenantOf tenantFunc, read readFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		tenant, admin, err := g.cfg.Tenant(r)
-		if err == nil {
-			err = g.enter(r)
-		}
-		if err != nil {
-			g.refuse(w, r, err)
+		p := g.admit(w, r, tenantOf, read)
+		if p == nil {
 			return
 		}
-		defer g.open.Leave()
-		p := g.newRequest(w, r, admin)
-		defer p.close()
-		defer p.ended(r)
-		if err = p.readBody(r); err != nil {
-			p.status, p.fault = p.refuseBody(r, err), err
+		if picker, ok := w.(*picker); ok { // someone else sends the request, and ends it
+			picker.admitted = p
 			return
 		}
-		if err = read(p, r, tenant); err != nil {
-			p.status, p.fault = g.refuse(w, r, err), err
-			return
-		}
+		defer p.leave(r)
 		r.Header.Del("Expect") // the body has been read already
 		r.Header.Del("Upgrade")
 		ctx, end := g.open.Bound(context.WithValue(r.Context(), requestKey{}, p))
@@ -170,6 +155,55 @@ func (g *Gateway) proxied(read func(p *proxiedRequest, r *http.Request, tenant s
 		p.ctx = ctx
 		g.proxy.ServeHTTP(w, r.WithContext(ctx))
 	}
+}
+
+type (
+	// tenantFunc returns the tenant of a request, or refuses it, as Config.Tenant.
+	tenantFunc = func(*http.Request) (tenant string, admin bool, err error)
+	// readFunc prepares the question to the dispatcher for a request whose body has been read. The error is for the client.
+	readFunc = func(p *proxiedRequest, r *http.Request, tenant string) error
+)
+
+// admit admits a request whose caller tenantOf knows, reads its body and calls read to prepare the question to the dispatcher. If
+// any of this fails, admit answers the request and returns nil. Otherwise the caller must call leave.
+func (g *Gateway) admit(w http.ResponseWriter, r *http.Request, tenantOf tenantFunc, read readFunc) *proxiedRequest {
+	tenant, admin, err := tenantOf(r)
+	if err == nil {
+		err = g.enter(r)
+	}
+	if err != nil {
+		g.refuse(w, r, err)
+		return nil
+	}
+	p, admitted := g.newRequest(w, r, admin), false
+	defer func() {
+		if !admitted {
+			p.leave(r)
+		}
+	}()
+	if err = p.readBody(r); err != nil {
+		p.status, p.fault = p.refuseBody(r, err), err
+		return nil
+	}
+	if picker, ok := w.(*picker); ok {
+		err = picker.edit(p)
+	}
+	if err == nil {
+		err = read(p, r, tenant)
+	}
+	if err != nil {
+		p.status, p.fault = g.refuse(w, r, err), err
+		return nil
+	}
+	admitted = true
+	return p
+}
+
+// leave ends an admitted request, however it went.
+func (p *proxiedRequest) leave(r *http.Request) {
+	defer p.g.open.Leave()
+	defer p.close()
+	p.ended(r)
 }
 
 // statusGone is the status that metrics show for a request whose client left before its answer.

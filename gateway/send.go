@@ -29,9 +29,9 @@ const (
 	phaseRunning    = "running"
 )
 
-// RoundTrip sends a request to the worker chosen for it. If the worker fails before it has begun
-// the request, other workers are asked, up to Config.Retries of them. The reverse proxy calls
-// RoundTrip with a request that RoundTrip may change.
+// RoundTrip sends a request to the worker chosen for it. If the worker fails before a byte of its answer went to the
+// client, other workers are asked, as another says. The reverse proxy calls RoundTrip with a request that RoundTrip may
+// change.
 func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 	p := r.Context().Value(requestKey{}).(*proxiedRequest)
 	ctx := p.ctx
@@ -50,8 +50,8 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if r.Context().Err() != nil {
 			return nil, context.Cause(r.Context())
 		}
-		if p.stuck || p.attempts > max(0, g.cfg.Retries) {
-			return nil, err
+		if !p.another(r) {
+			return nil, p.last(r, err)
 		}
 		ask := &p.buffer.ask
 		ask.Request.Session = 0
@@ -64,7 +64,6 @@ func (g *Gateway) RoundTrip(r *http.Request) (*http.Response, error) {
 		if avoid {
 			ask.Request.Avoid = append(ask.Request.Avoid, p.decision.Worker)
 		}
-		g.metrics.Retries.Inc()
 	}
 }
 
@@ -95,8 +94,9 @@ func (p *proxiedRequest) choose(ctx context.Context) error {
 			p.pool = g.dispatch.PoolOf(d.Worker.Worker)
 		}
 		if m := g.members.Summary().ByID[d.Worker.Worker]; m != nil {
-			if p.attempt = g.attempts.start(ctx, m, p.attempts < g.cfg.Retries); p.attempt != nil {
+			if p.attempt = g.attempts.start(ctx, m, !p.picked && p.again.moves < g.cfg.Retries); p.attempt != nil {
 				p.member = m
+				p.remember(began)
 				return nil
 			}
 		}
@@ -128,6 +128,7 @@ func (p *proxiedRequest) mayReturn(since time.Time) bool {
 	for id, m := range all.ByID {
 		if m.Away().After(since) && (model == "" || slices.Contains(m.Status().Models, model)) &&
 			(ask.Request.Pool == 0 || ask.Request.Pool == p.g.dispatch.PoolOf(id)) &&
+			(ask.Request.Among == nil || slices.Contains(ask.Request.Among, id)) &&
 			!slices.ContainsFunc(ask.Request.Avoid, func(w kv.Rank) bool { return w.Worker == id }) {
 			return true
 		}
@@ -152,6 +153,9 @@ func (p *proxiedRequest) others() bool {
 
 // noWorkers returns the error for a request that no worker can take.
 func (p *proxiedRequest) noWorkers() error {
+	if p.buffer.ask.Request.Among != nil {
+		return errNoneAmong
+	}
 	pools := p.buffer.ask.GridPools()
 	if len(pools) == 0 {
 		return p.g.noWorkers(p.g.members.Summary().Total)
@@ -172,6 +176,7 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 			err = errStalled
 		}
 		if err == nil {
+			p.count(outcomeAnswered)
 			return res, false, nil
 		}
 		res.Body.Close()
@@ -181,6 +186,8 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 	switch {
 	case members.Exhausted(err):
 		g.dispatch.Rollback(d.Reservation)
+		p.again.begun = false
+		p.count(outcomeUnreached)
 		g.log.Error("out of file descriptors: raise the limit or lower --max-conns", zap.Error(err))
 		return nil, false, errInternal
 	case unconnected(err) && !a.sent.Load():
@@ -196,11 +203,8 @@ func (p *proxiedRequest) send(r *http.Request) (res *http.Response, again bool, 
 			m.Nudge()
 		}
 	}
-	if p.stuck = !a.movable(err); p.stuck {
-		p.fault = failedLate(m.Name(), a.phase.Load() == begun)
-	} else {
-		p.fault = unavailable(m.Name(), err)
-	}
+	p.again.begun, p.fault = !a.movable(err), unavailable(m.Name(), err)
+	p.count(a.outcome(err, gone))
 	if !gone {
 		g.log.Warn("worker did not answer", m.Field(), zap.Int("attempt", p.attempts), zap.Bool("begun", a.phase.Load() == begun), zap.Error(err))
 	}
@@ -232,17 +236,21 @@ func (p *proxiedRequest) outgoing(out *http.Request) *http.Request {
 		out.Body = b.reader()
 		out.GetBody = func() (io.ReadCloser, error) { return b.reader(), nil } // to retry on a stale connection
 	}
-	ranks := p.member.Ranks() > 1
-	if ranks || p.attempt.own {
+	if p.member.Ranks() > 1 || p.attempt.own {
 		out.Header = out.Header.Clone()
 	}
-	if ranks {
-		out.Header.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
-	}
+	p.steer(out.Header)
 	if p.attempt.own {
 		out.Header.Set(headerProgress, progressInterim)
 	}
 	return out
+}
+
+// steer sets the header that names the rank of a worker with several.
+func (p *proxiedRequest) steer(h http.Header) {
+	if p.member.Ranks() > 1 {
+		h.Set(headerRank, strconv.Itoa(int(p.decision.Worker.DP)))
+	}
 }
 
 // receive checks the status of res and waits for the first bytes of the answer. If it returns an
@@ -253,7 +261,7 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	if res.StatusCode < http.StatusOK {
 		return fmt.Errorf("it answers with status %d and switches protocols, without a request to do so", res.StatusCode)
 	}
-	if p.attempt.declined(res) && p.attempts <= p.g.cfg.Retries && p.others() {
+	if p.attempt.declined(res) && p.again.moves < p.g.cfg.Retries && p.others() {
 		return &busyError{res.StatusCode}
 	}
 	if res.StatusCode == http.StatusServiceUnavailable {
@@ -262,21 +270,27 @@ func (p *proxiedRequest) receive(res *http.Response) error {
 	if err := p.answer.begin(p, res); err != nil {
 		return err
 	}
-	h := res.Header
-	for name := range h { // CORS headers are the gateway's, not the worker's
+	for name := range res.Header { // CORS headers are the gateway's, not the worker's
 		if strings.HasPrefix(name, "Access-Control-") {
-			delete(h, name)
+			delete(res.Header, name)
 		}
 	}
+	p.mark(res.Header)
+	res.Body = &p.answer
+	return nil
+}
+
+// mark adds the gateway's own headers to h, the header of an answer.
+func (p *proxiedRequest) mark(h http.Header) {
 	h.Set(headerWorker, p.member.Name())
 	if pool := p.poolName(); pool != "" {
 		h.Set(headerPool, pool)
 	}
-	h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	if h.Del(headerOverlap); p.tellsOverlap() {
+		h.Set(headerOverlap, strconv.Itoa(p.decision.Overlap.Blocks()))
+	}
 	h.Set(headerBlocks, strconv.Itoa(p.blocks))
 	h.Set(headerAttempts, strconv.Itoa(p.attempts))
-	res.Body = &p.answer
-	return nil
 }
 
 // failed answers a request that no worker answered, with err. The reverse proxy calls it.

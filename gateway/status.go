@@ -26,17 +26,24 @@ func (g *Gateway) health(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, []byte(`{"status":"ok"}`))
 }
 
-// ready answers /ready: status 200 if the gateway takes requests and a worker is ready, else 503
-// with the reason.
-func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
-	switch {
+// Ready returns nil if the gateway takes requests and a worker is healthy, else the reason.
+func (g *Gateway) Ready() error {
+	switch fleet := g.members.Summary(); {
 	case g.Draining():
-		g.refuse(w, r, errDraining)
-	case g.members.Summary().Ready == 0:
-		g.refuse(w, r, g.noWorkers(g.members.Summary().Total))
-	default:
-		g.health(w, r)
+		return errDraining
+	case fleet.Ready == 0:
+		return g.noWorkers(fleet.Total)
 	}
+	return nil
+}
+
+// ready answers /ready: status 200 if the gateway is ready, else 503 with the reason.
+func (g *Gateway) ready(w http.ResponseWriter, r *http.Request) {
+	if err := g.Ready(); err != nil {
+		g.refuse(w, r, err)
+		return
+	}
+	g.health(w, r)
 }
 
 // models answers GET /v1/models: all models of all workers.

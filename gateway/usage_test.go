@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,6 +58,27 @@ func (s *stand) value(name string) float64 {
 	}
 	s.t.Fatalf("there is no %s", name)
 	return 0
+}
+
+// sum returns the sum of a counter of the gateway over its series, of those with this value of a label if one is given.
+func (s *stand) sum(name string, label ...string) (sum float64) {
+	s.t.Helper()
+	families, err := s.cfg.Registry.Gather()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, f := range families {
+		for _, m := range f.Metric {
+			counts := f.GetName() == "coppice_router_"+name && len(label) == 0
+			for _, l := range m.Label {
+				counts = counts || f.GetName() == "coppice_router_"+name && slices.Contains(label, l.GetValue())
+			}
+			if counts {
+				sum += m.GetCounter().GetValue()
+			}
+		}
+	}
+	return sum
 }
 
 // TestConfirmedOverlap: the usage in the answer determines the confirmed overlap.

@@ -17,6 +17,9 @@ type wire struct {
 	stream string   // media type of streams
 	mark   []byte   // each event has it once
 	ends   [][]byte // the ends of an event; the first is the usual one
+	// idle are the events that may come before the first token: a worker sends them while it computes a long prompt. Each has one of
+	// these texts, and no other event has one.
+	idle [][]byte
 	// last reports whether b, which ends with a whole event, ends the stream.
 	last func(b []byte) bool
 	// cached stands before the number of cached prompt tokens. earlyCached says that an earlier event of a stream has a
@@ -44,12 +47,14 @@ var openaiWire = wire{
 }
 
 var messagesWire = wire{
+	idle:   [][]byte{[]byte(`data: {"type":"message_start"`), []byte(`data: {"type":"ping"`)},
 	stream: openaiWire.stream, mark: openaiWire.mark, ends: openaiWire.ends, last: endsWith(`data: {"type":"message_stop"}`), cached: []byte(`"cache_read_input_tokens":`), earlyCached: true,
 	fault: anthropic.AppendError,
 	event: func(dst []byte, e *conversation.Error, _ int) []byte { return anthropic.AppendErrorEvent(dst, e) },
 }
 
 var responsesWire = wire{
+	idle:   [][]byte{[]byte("event: response.created\ndata: "), []byte("event: response.in_progress\ndata: ")},
 	stream: openaiWire.stream, mark: openaiWire.mark, ends: openaiWire.ends, last: endsResponse, cached: openaiWire.cached,
 	fault: openai.AppendError, event: responses.AppendErrorEvent,
 }
@@ -67,6 +72,7 @@ func endsResponse(b []byte) bool {
 }
 
 var ollamaWire = wire{
+	idle:   [][]byte{[]byte(`"content":""},"done":false}`), []byte(`"response":"","done":false}`)},
 	stream: ollama.ContentType, mark: lineEnd, ends: [][]byte{lineEnd}, last: ollama.EndsStream, cached: []byte(`"prompt_cached_count":`),
 	fault: ollama.AppendError,
 	event: func(dst []byte, e *conversation.Error, _ int) []byte { return append(ollama.AppendError(dst, e), '\n') },
@@ -84,6 +90,18 @@ func wireOf(r *http.Request) *wire {
 	}
 	return &openaiWire
 }
+
+// idles reports whether b, with this number of events, has none but those that come before the first token, or only a comment.
+func (w *wire) idles(b []byte, events int) bool {
+	idle := 0
+	for _, mark := range w.idle {
+		idle += bytes.Count(b, mark)
+	}
+	return idle == events && (idle > 0 || bytes.HasPrefix(b, comment))
+}
+
+// comment begins a comment in a stream of server-sent events.
+var comment = []byte(":")
 
 // eventsEnd returns the index in b after the last complete event, 0 if there is none.
 func (w *wire) eventsEnd(b []byte) (end int) {

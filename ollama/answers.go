@@ -82,6 +82,11 @@ func (s *stream) Event(dst []byte, e conversation.Event) []byte {
 	return dst
 }
 
+// Ping implements conversation.Writer: a line without text. Lines of JSON have no comments.
+func (s *stream) Ping(dst []byte) []byte {
+	return append(s.wire.appendSaid(dst, s.model, &said{}), ",\"done\":false}\n"...)
+}
+
 // endCall writes the call whose arguments have arrived. A call that the answer was cut within has no arguments
 // that are JSON, and is left out.
 func (s *stream) endCall(dst []byte) []byte {
@@ -195,20 +200,11 @@ func appendCall(dst []byte, index int, c *conversation.Item) []byte {
 
 // appendScored writes a token with its log-probability and the most probable tokens at its position.
 func appendScored(dst []byte, s conversation.Score) []byte {
-	dst = appendScore(dst, s)
+	dst = conversation.AppendScore(dst, &s)
 	if len(s.Top) > 0 {
-		dst = jsontext.AppendList(append(dst, `,"top_logprobs":`...), s.Top, func(dst []byte, t conversation.Score) []byte { return append(appendScore(dst, t), '}') })
+		dst = jsontext.AppendList(append(dst, `,"top_logprobs":`...), s.Top, func(dst []byte, t conversation.Score) []byte { return append(conversation.AppendScore(dst, &t), '}') })
 	}
 	return append(dst, '}')
-}
-
-func appendScore(dst []byte, s conversation.Score) []byte {
-	dst = append(dst, `{"token":`...)
-	dst = jsontext.AppendString(dst, string(s.Bytes))
-	dst = append(dst, `,"logprob":`...)
-	dst = jsontext.AppendFloat(dst, s.Logprob)
-	dst = append(dst, `,"bytes":`...)
-	return jsontext.AppendArray(dst, len(s.Bytes), func(dst []byte, i int) []byte { return jsontext.AppendInt(dst, int(s.Bytes[i])) })
 }
 
 // appendEnding writes the fields from done on, and closes the object. prompt_eval_count is the length of the

@@ -65,6 +65,9 @@ func (c *Choice) HasOutput() bool {
 	return c.Text != "" || d.Content != "" || d.ReasoningContent != "" || d.Reasoning != "" || calls || len(c.TokenIDs) > 0
 }
 
+// Ping is a comment in a stream of server-sent events, which clients leave out (HTML standard, "Interpreting an event stream").
+const Ping = ": ping\n\n"
+
 // Usage is [conversation.Usage] in OpenAI's form.
 type Usage conversation.Usage
 

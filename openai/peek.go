@@ -23,10 +23,15 @@ type Peeked struct {
 	Most int
 
 	Model, User, CacheSalt string
+	Session                string // of prompt_cache_key or session_id
 	Stream                 bool
 	PublicTokens           int // number of leading prompt tokens that other salts may share
 	N, BestOf              int // N is 1 if absent, BestOf 0
 	OutputTokens           int // max_tokens or max_completion_tokens; 0: no limit
+	// Truncate is vLLM's truncate_prompt_tokens: how many tokens of the prompt the worker keeps, the last ones or with KeepFirst
+	// the first; 0: all, also for -1, which stands for as many as it takes.
+	Truncate  int
+	KeepFirst bool
 	// SpecialTokens is vLLM's add_special_tokens; nil if absent.
 	SpecialTokens *bool
 	Hints         Hints
@@ -61,17 +66,26 @@ type peeking struct {
 
 // routed are the fields that a proxy reads, mostly with the same setters as a server.
 var routed = map[string]setter{
-	"model":                  shared["model"],
-	"user":                   shared["user"],
-	"stream":                 shared["stream"],
-	"n":                      shared["n"],
-	"max_tokens":             shared["max_tokens"],
-	"best_of":                completionFields["best_of"],
-	"cache_salt":             (*reading).salt,
-	"coppice":                func(r *reading, v value) { r.within("", v, routedOwn) },
-	"priority":               func(r *reading, v value) { hint(&r.routing.top, v) },
-	"nvext":                  (*reading).nvext,
-	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) { r.Fail(v, "", "%s is given, and the worker may apply it", v) }),
+	"model":            shared["model"],
+	"user":             shared["user"],
+	"stream":           shared["stream"],
+	"n":                shared["n"],
+	"max_tokens":       shared["max_tokens"],
+	"best_of":          completionFields["best_of"],
+	"cache_salt":       (*reading).salt,
+	"prompt_cache_key": extensions["prompt_cache_key"],
+	"session_id":       extensions["session_id"],
+	"coppice":          func(r *reading, v value) { r.within("", v, routedOwn) },
+	"priority":         func(r *reading, v value) { hint(&r.routing.top, v) },
+	"nvext":            (*reading).nvext,
+	"truncate_prompt_tokens": ofPrompt(func(r *reading, v value) {
+		n, ok := r.Whole(v, -1, maxPromptTokens)
+		if ok && n == 0 {
+			r.Fail(v, "", "%s is 0: nothing is left of the prompt", v)
+		}
+		r.routing.truncate = max(0, int(n))
+	}),
+	"truncation_side": ofPrompt(func(r *reading, v value) { r.routing.keepFirst = r.OneOf(v, "left", "right") == "right" }),
 	"add_special_tokens": func(r *reading, v value) {
 		r.routing.special, r.routing.marks = v.Raw[0] == 't', v.Raw[0] == 't' || v.Raw[0] == 'f'
 	},
@@ -285,13 +299,14 @@ func (q *peeking) readLong(s scanner, top []byte, name string) scanner {
 // end sets the fields of p and drops references to the body.
 func (p *Peeked) end() {
 	q := p.state
-	p.Model, p.User, p.CacheSalt, p.Stream = q.Model, q.User, q.CacheSalt, q.Stream
+	p.Model, p.User, p.CacheSalt, p.Session, p.Stream = q.Model, q.User, q.CacheSalt, q.Session, q.Stream
 	p.N, p.BestOf, p.OutputTokens, p.PublicTokens = max(q.N, 1), q.bestOf, q.MaxTokens, q.PublicTokens
 	p.Hints = q.routing.hints
 	p.Hints.Priority = cmp.Or(p.Hints.Priority, q.routing.top, q.routing.coppice)
 	if q.routing.marks {
 		p.SpecialTokens = &q.routing.special
 	}
+	p.Truncate, p.KeepFirst = q.routing.truncate, q.routing.keepFirst
 	if p.Doubt = nil; q.Doubt != nil {
 		p.Doubt = fmt.Errorf("openai: %w", q.Doubt)
 	}

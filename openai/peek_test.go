@@ -65,12 +65,12 @@ func agrees(t *testing.T, p *Peeked, body []byte) (accepted bool) {
 func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked) {
 	t.Helper()
 	type params struct {
-		model, user, salt string
-		stream            bool
-		n, output, public int
+		model, user, salt, session string
+		stream                     bool
+		n, output, public          int
 	}
-	got := params{p.Model, p.User, p.CacheSalt, p.Stream, p.N, p.OutputTokens, p.PublicTokens}
-	if want := (params{want.Model, want.User, want.CacheSalt, want.Stream, want.N, want.MaxTokens, want.PublicTokens}); got != want {
+	got := params{p.Model, p.User, p.CacheSalt, p.Session, p.Stream, p.N, p.OutputTokens, p.PublicTokens}
+	if want := (params{want.Model, want.User, want.CacheSalt, want.Session, want.Stream, want.N, want.MaxTokens, want.PublicTokens}); got != want {
 		t.Fatalf("%s\ngives %+v,\nwant  %+v", body, got, want)
 	}
 }
@@ -78,6 +78,9 @@ func sameParams(t *testing.T, body []byte, want *conversation.Params, p *Peeked)
 // peekBodies are bodies on which both decoders must agree.
 var peekBodies = []string{
 	`{"prompt":"x","cache_salt":"a","coppice":{"cache_salt":"b"}}`,
+	`{"prompt":"x","session_id":"a","prompt_cache_key":"b"}`,
+	`{"prompt":"x","prompt_cache_key":"b","session_id":"a"}`,
+	`{"prompt":"x","session_id":7}`,
 	`{"prompt":"x","cache_salt":"a","coppice":{"public_tokens":40}}`,
 	`{"prompt":"x","coppice":{"public_tokens":40,"cache_salt":"b","public_tokens":7}}`,
 	`{"prompt":"x","coppice":{"public_tokens":0}}`,
@@ -166,7 +169,12 @@ func TestPeekIsLenient(t *testing.T) {
 		{`{"prompt":[1 2]}`, "invalid_json"}, {`{"prompt":["a",]}`, "invalid_json"}, {`{"a":1,}`, "invalid_json"}, {`{"a" 1}`, "invalid_json"}, {`{a:1}`, "invalid_json"},
 		{`{"prompt":"x","foo":1,"n":"many","stream":"yes","max_tokens":-1,"user":5,"best_of":3,"cache_salt":7}`, `1 "x" n=1 of=3 out=16`},
 		{`{"prompt":"x","add_special_tokens":false,"max_tokens":9}`, `1 "x" n=1 of=0 out=9 special=false`},
-		{`{"prompt":"x","truncate_prompt_tokens":7}`, `1 "x" n=1 of=0 out=16: truncate_prompt_tokens is given, and the worker may apply it`},
+		{`{"prompt":"x","truncate_prompt_tokens":7}`, `1 "x" n=1 of=0 out=16 keep=7`},
+		{`{"prompt":"x","truncate_prompt_tokens":7,"truncation_side":"right"}`, `1 "x" n=1 of=0 out=16 keep=7 first`},
+		{`{"truncation_side":"left","truncate_prompt_tokens":-1,"prompt":"x"}`, `1 "x" n=1 of=0 out=16`},
+		{`{"prompt":"x","truncate_prompt_tokens":0}`, `1 "x" n=1 of=0 out=16: truncate_prompt_tokens is 0: nothing is left of the prompt`},
+		{`{"prompt":"x","truncate_prompt_tokens":"7"}`, `1 "x" n=1 of=0 out=16: truncate_prompt_tokens is a string, want an integer`},
+		{`{"prompt":"x","truncate_prompt_tokens":7,"truncation_side":"up"}`, `1 "x" n=1 of=0 out=16 keep=7: truncation_side is "up", want one of ["left" "right"]`},
 		{`{"prompt":[1,2,-3,4],"a":[[{}]]}`, `1 [1 2] n=1 of=0 out=16: prompt[2] is -3, want an integer from 0 to 4294967295`},
 		{`{"prompt":[[1,"a"],[2]]}`, `2 [1] n=1 of=0 out=16: prompt[0][1] is a string, want an integer`},
 		{`{"prompt":[1,2,3,4,5,6]}`, `1 [1 2 3 4] n=1 of=0 out=16 truncated`},
@@ -191,6 +199,12 @@ func TestPeekIsLenient(t *testing.T) {
 			}
 			if p.Truncated {
 				got += " truncated"
+			}
+			if p.Truncate > 0 {
+				got += fmt.Sprint(" keep=", p.Truncate)
+			}
+			if p.KeepFirst {
+				got += " first"
 			}
 			if p.Doubt != nil {
 				got += strings.TrimPrefix(p.Doubt.Error(), "openai")

@@ -29,6 +29,8 @@ type routing struct {
 	hints          Hints
 	top, coppice   string // priority at the top level, and in "coppice"
 	special, marks bool   // value of add_special_tokens; it is given
+	truncate       int    // truncate_prompt_tokens, 0 for none
+	keepFirst      bool   // truncation_side is "right"
 }
 
 // setter decodes one field into r.

@@ -11,7 +11,7 @@ import (
 // maxSession bounds the name of a session, in bytes.
 const maxSession = 256
 
-// SessionHint is a request to /v1/cache/release or /v1/cache/expect: news of a session.
+// SessionHint is a request to /v1/cache/release, /v1/cache/park or /v1/cache/expect: news of a session.
 type SessionHint struct {
 	Model     string
 	Session   string
@@ -19,7 +19,7 @@ type SessionHint struct {
 	Duration  time.Duration // expect: until its next turn
 }
 
-// DecodeRelease decodes the body of a request to /v1/cache/release. The error is an *conversation.Error.
+// DecodeRelease decodes the body of a request to /v1/cache/release or /v1/cache/park. The error is an *conversation.Error.
 func DecodeRelease(body []byte) (*SessionHint, error) {
 	return decodeHint(body, func(*decoder, *SessionHint) (string, func(value)) { return "", nil })
 }

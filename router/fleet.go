@@ -76,7 +76,7 @@ func (f *fleet) readSpec(w kv.Rank, spec *WorkerSpec) error {
 	for _, field := range []struct {
 		name  string
 		value int
-	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}, {"ChunkTokens", spec.ChunkTokens}} {
+	}{{"TotalBlocks", spec.TotalBlocks}, {"BatchTokens", spec.BatchTokens}, {"MaxRequests", spec.MaxRequests}, {"ChunkTokens", spec.ChunkTokens}, {"HitTokens", spec.HitTokens}} {
 		if field.value < 0 || field.value > maxCount {
 			return fmt.Errorf("%w %v: %s is %d, want 0 (unknown) to %d", ErrWorkerSpec, w, field.name, field.value, maxCount)
 		}

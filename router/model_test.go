@@ -79,7 +79,7 @@ func (w *world) may(req *Request) (any, free bool) {
 	loads := naiveLoads(w.workers, w.active, 4)
 	for at, health := range w.workers {
 		spec, l := w.specs[at], loads[at]
-		if health != Healthy || slices.Contains(req.Avoid, at) || req.Pinned != nil && *req.Pinned != at ||
+		if health != Healthy || slices.Contains(req.Avoid, at) || req.Among != nil && !slices.Contains(req.Among, at.Worker) || req.Pinned != nil && *req.Pinned != at ||
 			req.Model != 0 && !slices.Contains(spec.Models, req.Model) || req.Pool != 0 && spec.Pool != req.Pool {
 			continue
 		}
@@ -146,6 +146,12 @@ func (w *world) request() Request {
 		for range 1 + w.take(5) {
 			req.Avoid = append(req.Avoid, w.worker())
 		}
+	case 2:
+		req.Among = []kv.WorkerID{}
+		for range w.take(4) {
+			req.Among = append(req.Among, w.worker().Worker)
+		}
+		slices.Sort(req.Among)
 	}
 	req.Model, req.Pool = ModelID(max(0, w.take(8)-4)), PoolID(max(0, w.take(6)-3))
 	for range w.take(4) {
@@ -156,6 +162,7 @@ func (w *world) request() Request {
 
 func (w *world) chosen(d Decision, req *Request) {
 	if health, ok := w.workers[d.Worker]; !ok || health != Healthy || slices.Contains(req.Avoid, d.Worker) ||
+		req.Among != nil && !slices.Contains(req.Among, d.Worker.Worker) ||
 		req.Model != 0 && !slices.Contains(w.specs[d.Worker].Models, req.Model) || req.Pinned != nil && *req.Pinned != d.Worker ||
 		req.Pool != 0 && w.specs[d.Worker].Pool != req.Pool {
 		w.t.Fatalf("%v was chosen for %+v", d.Worker, req)
@@ -330,6 +337,7 @@ func reuse(req *Request) {
 	clear(req.Hashes)
 	clear(req.Overlaps)
 	clear(req.Avoid)
+	clear(req.Among)
 }
 
 // drain checks that the events of the last Drain are as they were, and sometimes drains again:

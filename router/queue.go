@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"maps"
 
 	"github.com/coppice-llm/coppice/internal/enum"
 	"github.com/coppice-llm/coppice/internal/heap"
@@ -34,6 +35,33 @@ type queue struct {
 	lanes  []lane
 	n      int // requests that wait
 	lastID uint64
+	shares shares
+}
+
+// shares is what each tenant has been given under Fair, in tokens: start-time fair queueing (Goyal, Vin and Cheng 1996). A waiting request
+// starts where its tenant's last one finishes, but not before the start of the request that was placed last. The earliest
+// start goes first.
+type shares struct {
+	now      float64            // the start of the request that was placed last
+	finishes map[uint64]float64 // by tenant
+}
+
+// start returns the start of a tenant's next request.
+func (s *shares) start(tenant uint64) float64 { return max(s.now, s.finishes[tenant]) }
+
+// enter notes that a request of a tenant waits, with its start and its tokens. At 2·most tenants those are forgotten that are owed nothing,
+// or if that is not enough, all: then all start anew.
+func (s *shares) enter(tenant uint64, start, tokens float64, most int) {
+	if s.finishes == nil {
+		s.finishes = map[uint64]float64{}
+	}
+	if len(s.finishes) >= 2*most {
+		maps.DeleteFunc(s.finishes, func(_ uint64, finish float64) bool { return finish <= s.now })
+		if len(s.finishes) > most {
+			clear(s.finishes)
+		}
+	}
+	s.finishes[tenant] = start + tokens
 }
 
 type waitingSlab []waiting
@@ -47,16 +75,20 @@ type waiting struct {
 	heapAt int32 // where it is in the lane's heap
 }
 
-// turn is a waiting request's place in the order: higher rank first, then lower id. Ids
+// turn is a waiting request's place in the order: higher priority first, then higher rank, then lower id. Ids
 // ascend in the order of arrival.
 type turn struct {
-	rank float64
-	id   uint64 // 0: the entry is free
-	at   int32  // of queue.slab
+	priority int32
+	rank     float64
+	id       uint64 // 0: the entry is free
+	at       int32  // of queue.slab
 }
 
 // Before reports whether t comes before u. It implements heap.Element.
 func (t turn) Before(u turn) bool {
+	if t.priority != u.priority {
+		return t.priority > u.priority
+	}
 	if t.rank != u.rank {
 		return t.rank > u.rank
 	}
@@ -79,12 +111,12 @@ type laneOf struct {
 	group
 	pin      kv.Rank
 	pinned   bool
-	avoiding bool // its requests avoid workers
+	avoiding bool // its requests have Avoid or Among
 }
 
 // laneFor returns the kind of lane in which a request waits.
 func laneFor(req *Request) laneOf {
-	if len(req.Avoid) > 0 {
+	if len(req.Avoid) > 0 || req.Among != nil {
 		return laneOf{avoiding: true}
 	}
 	of := laneOf{group: group{req.Model, req.Pool}}
@@ -95,23 +127,30 @@ func laneFor(req *Request) laneOf {
 }
 
 // turnOf returns the turn of a request that arrives at now, in seconds; the field at is not set.
-// The rank is now under LCFS, −now under FCFS, and under WSPT 1/(prompt tokens to compute at the
-// worker that has most of the prompt cached).
+// The rank is now under LCFS, −now under FCFS, under WSPT 1/(prompt tokens to compute), and under Fair the negative start, see
+// shares.
 func (q *queue) turnOf(req *Request, now float64) turn {
-	t := turn{id: q.lastID + 1}
+	t := turn{id: q.lastID + 1, priority: req.Priority}
 	switch q.cfg.Order {
 	case LCFS:
 		t.rank = now
 	case WSPT:
-		best := 0
-		for i := range req.Overlaps {
-			best = max(best, req.Overlaps[i].Blocks())
-		}
-		t.rank = 1 / float64(max(1, req.PromptTokens-best*q.cfg.BlockTokens))
+		t.rank = 1 / q.uncached(req)
+	case Fair:
+		t.rank = -q.shares.start(req.Tenant)
 	default:
 		t.rank = -now
 	}
 	return t
+}
+
+// uncached returns the number of prompt tokens to compute at the worker that has most of the prompt cached, at least 1.
+func (q *queue) uncached(req *Request) float64 {
+	best := 0
+	for i := range req.Overlaps {
+		best = max(best, req.Overlaps[i].Blocks())
+	}
+	return float64(max(1, req.PromptTokens-best*q.cfg.BlockTokens))
 }
 
 // next returns the entry of the waiting request to place next, or none: the one with the
@@ -159,6 +198,13 @@ func (q *queue) enqueue(req *Request, t turn) Ticket {
 		q.lanes = append(q.lanes, lane{})
 	}
 	q.lastID = t.id
+	if q.cfg.Order == Fair {
+		output := q.cfg.ExpectedOutput
+		if req.ExpectedOutput > 0 {
+			output = req.ExpectedOutput
+		}
+		q.shares.enter(req.Tenant, -t.rank, q.uncached(req)+float64(output), q.cfg.MaxQueued)
+	}
 	q.slab[t.at] = waiting{turn: t, req: *req, lane: int32(to)}
 	q.lanes[to].of = of
 	q.lanes[to].Push(q.slab, t)
@@ -183,7 +229,7 @@ func (q *queue) waits(t Ticket) *waiting {
 	return &q.slab[t.at]
 }
 
-// Order is the order of waiting requests. Names and formulas are Dynamo's.
+// Order is the order of waiting requests of equal priority. Names and formulas are Dynamo's, except Fair.
 // Requests that the formula ranks equal go in the order of arrival.
 type Order uint8
 
@@ -192,9 +238,10 @@ const (
 	FCFS Order = iota // first come, first served
 	LCFS              // last come, first served
 	WSPT              // fewest tokens to compute at the best worker (weighted shortest processing time)
+	Fair              // tenants take turns, by tokens of prompts to compute and of expected outputs
 )
 
-var orderNames = enum.New[Order]("router", "order", "fcfs", "lcfs", "wspt")
+var orderNames = enum.New[Order]("router", "order", "fcfs", "lcfs", "wspt", "fair")
 
 func (o Order) String() string { return orderNames.Name(o) }
 

@@ -175,3 +175,83 @@ func TestPinnedBlockNoOthers(t *testing.T) {
 		t.Errorf("%v, %d wait", err, r.Queued())
 	}
 }
+
+// TestPriorityFirst checks that waiting requests of higher priority go first, whatever the order.
+func TestPriorityFirst(t *testing.T) {
+	for _, order := range orderNames.Values() {
+		r := newRouter(t, Config{Order: order}, WorkerSpec{MaxRequests: 1})
+		d := selected(t, r, 0, Request{PromptTokens: 1})
+		var tickets []Ticket
+		for i, priority := range []int32{0, -5, 7, 7} {
+			ticket, err := r.Wait(time.Duration(i)*second, &Request{PromptTokens: 10, Priority: priority, Tenant: uint64(i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			tickets = append(tickets, ticket)
+		}
+		r.Release(5*second, d.Reservation)
+		want := []Ticket{tickets[2], tickets[3], tickets[0], tickets[1]}
+		if order == LCFS {
+			want[0], want[1] = want[1], want[0]
+		}
+		for i := range want {
+			ticket, _, ok := r.Next(5 * second)
+			if !ok || ticket != want[i] {
+				t.Fatalf("%v: number %d is %v, want %v", order, i, ticket, want[i])
+			}
+			if i == 0 { // a new request of lower priority does not pass it
+				if _, err := r.Select(5*second, &Request{PromptTokens: 1, Priority: 6}); !errors.Is(err, ErrBusy) {
+					t.Errorf("%v: a new request passes one of higher priority: %v", order, err)
+				}
+			}
+			taken, err := r.Take(5*second, ticket, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r.Release(5*second, taken.Reservation)
+		}
+	}
+}
+
+// TestFair checks that under Fair a tenant with many waiting requests does not hold up one with few, that tokens count and not requests, and that
+// the memory for tenants is bounded.
+func TestFair(t *testing.T) {
+	r := newRouter(t, Config{Order: Fair, MaxQueued: 64, ExpectedOutput: 1}, WorkerSpec{MaxRequests: 1})
+	run := func(waiting ...Request) (order []uint64) {
+		d := selected(t, r, 0, Request{PromptTokens: 1})
+		for i := range waiting {
+			if _, err := r.Wait(0, &waiting[i]); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for {
+			r.Release(0, d.Reservation)
+			ticket, req, ok := r.Next(0)
+			if !ok {
+				return order
+			}
+			order = append(order, req.Tenant)
+			var err error
+			if d, err = r.Take(0, ticket, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	one := func(tenant uint64, tokens int) Request { return Request{PromptTokens: tokens - 1, Tenant: tenant} }
+	if got := run(one(1, 100), one(1, 100), one(1, 100), one(1, 100), one(2, 100), one(2, 100)); !slices.Equal(got, []uint64{1, 2, 1, 2, 1, 1}) {
+		t.Errorf("equal requests: %v", got)
+	}
+	if got := run(one(3, 300), one(3, 300), one(4, 100), one(4, 100), one(4, 100), one(4, 100)); !slices.Equal(got, []uint64{3, 4, 4, 4, 3, 4}) {
+		t.Errorf("requests of three times the length: %v", got)
+	}
+	// A tenant that was away has saved nothing: it does not get all the turns now.
+	if got := run(one(1, 100), one(1, 100), one(5, 100), one(5, 100)); !slices.Equal(got, []uint64{1, 5, 1, 5}) {
+		t.Errorf("a tenant that was away: %v", got)
+	}
+	for i := range 1000 {
+		run(one(uint64(100+i), 50))
+	}
+	if n := len(r.queue.shares.finishes); n > 2*64 {
+		t.Errorf("%d tenants are kept", n)
+	}
+}

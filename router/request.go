@@ -3,6 +3,7 @@ package router
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/internal/enum"
@@ -12,7 +13,7 @@ import (
 // Errors of Select and Take.
 var (
 	ErrRequest   = errors.New("router: bad request")
-	ErrNoWorkers = errors.New("router: no eligible worker: all have left, are draining, lost or to be avoided, or serve another model or pool")
+	ErrNoWorkers = errors.New("router: no eligible worker: all have left, are draining, lost or excluded, or serve another model or pool")
 	ErrBusy      = errors.New("router: all workers are busy, or others wait: use Wait")
 	ErrFull      = errors.New("router: as many reservations as MaxActive")
 )
@@ -61,8 +62,24 @@ type Request struct {
 	// before. Waiting requests with exclusions are checked one by one, so restrict requests by
 	// Model or Pool where possible.
 	Avoid []kv.Rank
+	// Among, unless nil, restricts the request to all ranks of these workers, which are in ascending order.
+	// An empty list allows no worker. While such requests wait, they are checked one by one too.
+	Among []kv.WorkerID
+	// Priority and Tenant say when the request is placed if it has to wait: higher priorities first, and under the order Fair,
+	// tenants in turns. Tenant is a hash of the tenant's name.
+	Priority int32
+	Tenant   uint64
 	// Weights replaces the router's weights for this request.
 	Weights *Weights
+}
+
+// allows reports whether Among allows worker id.
+func (req *Request) allows(id kv.WorkerID) bool {
+	if req.Among == nil {
+		return true
+	}
+	_, ok := slices.BinarySearch(req.Among, id)
+	return ok
 }
 
 // Reply is the form in which an answer becomes visible to the router.
@@ -89,6 +106,9 @@ func (req *Request) check(cfg *Config) error {
 	}
 	if len(req.Avoid) > MaxAvoid {
 		return fmt.Errorf("%w: it avoids %d workers, want at most %d: restrict it by Model or Pool", ErrRequest, len(req.Avoid), MaxAvoid)
+	}
+	if len(req.Among) > cfg.MaxWorkers || !slices.IsSorted(req.Among) {
+		return fmt.Errorf("%w: Among has %d workers, want at most %d in ascending order", ErrRequest, len(req.Among), cfg.MaxWorkers)
 	}
 	for i := range req.Overlaps {
 		if o := &req.Overlaps[i]; min(o.Device, o.Host, o.Disk, o.Shared, o.Object) < 0 || max(o.Device, o.Host, o.Disk, o.Shared, o.Object) > MaxPromptTokens {

@@ -70,6 +70,9 @@ func (s *scorer) score(req *Request) {
 	s.candidates = s.fleet.candidates(req, s.candidates)
 	for _, slot := range s.candidates {
 		w := &s.fleet.workers[slot]
+		if w.spec.HitTokens > 0 {
+			s.clip(slot)
+		}
 		s.mostWaiting = max(s.mostWaiting, w.waiting())
 		s.leastPrefill = min(s.leastPrefill, w.prefillTokens)
 	}
@@ -96,6 +99,20 @@ func (s *scorer) addPromised() {
 		}
 		o.Device += all - known
 		s.promised[slot] = int32(all - known)
+	}
+}
+
+// clip reduces the overlap of the worker in slot, which has HitTokens, to what it can reuse of the prompt. Blocks of
+// the lowest tiers, which come last, go first.
+func (s *scorer) clip(slot int32) {
+	hit, bs, o := s.fleet.workers[slot].spec.HitTokens, s.cfg.BlockTokens, &s.overlaps[slot]
+	reused := min(o.Blocks()*bs, s.prompt-1) / hit * hit / bs
+	over := o.Blocks() - reused
+	s.promised[slot] = max(0, s.promised[slot]-int32(over))
+	for _, blocks := range [...]*int{&o.Object, &o.Shared, &o.Disk, &o.Host, &o.Device} {
+		cut := min(over, *blocks)
+		*blocks -= cut
+		over -= cut
 	}
 }
 

@@ -1,6 +1,10 @@
 package router
 
-import "time"
+import (
+	"time"
+
+	"github.com/coppice-llm/coppice/kv"
+)
 
 // Select chooses a worker for req and makes a reservation there in one step, so the next request
 // sees the load of this one. The caller must end the reservation when the request ends, with
@@ -159,6 +163,9 @@ func (r *Router) Take(now time.Duration, t Ticket, overlaps []Overlap) (Decision
 	// The entry is freed before the choice, so the request is copied.
 	req := w.req
 	req.Overlaps = overlaps
+	if r.cfg.Order == Fair {
+		r.queue.shares.now = max(r.queue.shares.now, -w.rank)
+	}
 	r.queue.dequeue(t.at)
 	if err := req.check(r.cfg); err != nil {
 		return Decision{}, err
@@ -183,8 +190,7 @@ func (r *Router) Queued() int { return r.queue.n }
 // caller that may choose any pool should send the session's next request to this pool, where its
 // prefix is cached.
 func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
-	r.advance(now)
-	w, ok := r.sessions.get(r.now, req.Session)
+	w, ok := r.SessionWorker(now, req.Session)
 	if !ok {
 		return 0
 	}
@@ -193,6 +199,12 @@ func (r *Router) SessionPool(now time.Duration, req *Request) PoolID {
 		return 0
 	}
 	return at.spec.Pool
+}
+
+// SessionWorker returns the worker to which a session is bound, in whatever health it is.
+func (r *Router) SessionWorker(now time.Duration, session uint64) (kv.Rank, bool) {
+	r.advance(now)
+	return r.sessions.get(r.now, session)
 }
 
 // Explain returns the costs and probabilities of the candidates if Select were called for req

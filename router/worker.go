@@ -33,6 +33,10 @@ type WorkerSpec struct {
 	// ChunkTokens is the most that one long prompt takes of a step while other requests
 	// decode (SGLang: chunked_prefill_size). Unknown counts as BatchTokens.
 	ChunkTokens int
+	// HitTokens is the number of tokens of whose multiples the worker reuses cached prefixes. It then always computes
+	// a prompt's last token, as vLLM and SGLang do, and with it all tokens after the last multiple. Example: of a prompt
+	// of 64 tokens that are all cached, a worker with 32 reuses 32. 0: it reuses cached tokens one by one.
+	HitTokens int
 	// Models that the worker serves, at most MaxWorkerModels, in any order. A worker without
 	// models gets only requests for any model.
 	Models []ModelID
@@ -185,9 +189,9 @@ func (w *worker) busy(factor float64) bool {
 const unknownBatchTokens = 10_000_000
 
 // eligible reports whether the worker may run req: healthy, in the right pool, not
-// avoided, and serving the model. Stalls and load are not considered.
+// avoided, in Among, and serving the model. Stalls and load are not considered.
 func (w *worker) eligible(req *Request) bool {
-	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) {
+	if w.health != Healthy || req.Pool != 0 && w.spec.Pool != req.Pool || req.Pinned != nil && *req.Pinned != w.id || slices.Contains(req.Avoid, w.id) || !req.allows(w.id.Worker) {
 		return false
 	}
 	if req.Model == 0 {

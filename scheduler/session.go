@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/coppice-llm/coppice/kv"
@@ -226,6 +227,31 @@ func (s *Scheduler) ReleaseSession(ref SessionRef) error {
 	s.forgetSession(x)
 	s.verify()
 	return nil
+}
+
+// SessionTokens returns a copy of the tokens that the last turn of a session left, at least one; the KV of the last one was never computed.
+// public is the Request.PublicTokens of that turn. Errors: ErrNoCache; ErrInvalid for a bad name, or if the session has media; ErrNoSession,
+// also if the tokens were forgotten.
+func (s *Scheduler) SessionTokens(ref SessionRef) (tokens []kv.Token, public int, err error) {
+	if s.cache == nil {
+		return nil, 0, ErrNoCache
+	}
+	x, err := s.sessions.find(ref)
+	switch {
+	case err != nil:
+		return nil, 0, err
+	case len(x.media) > 0:
+		return nil, 0, fmt.Errorf("%w: session %q has media, and tokens alone do not name them", ErrInvalid, ref.Name)
+	case len(x.tokens) == 0:
+		return nil, 0, fmt.Errorf("%w: the tokens of %q are forgotten", ErrNoSession, ref.Name)
+	}
+	return slices.Clone(x.tokens), x.public, nil
+}
+
+// Remembers reports whether the tokens of a session's last turn are known.
+func (s *Scheduler) Remembers(ref SessionRef) bool {
+	x := s.sessions.byRef[ref]
+	return x != nil && len(x.tokens) > 0
 }
 
 // PinSession keeps what the last turn of a session left in the cache for d, or until UnpinSession or

@@ -1,7 +1,6 @@
 package scheduler
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -19,6 +18,15 @@ func unionConfig(rng *rand.Rand, seed uint64) (cfg Config, pageTokens int) {
 	}, pageTokens
 }
 
+// asText returns a key of a map for tokens.
+func asText(salt string, tokens []kv.Token) string {
+	r := make([]rune, len(tokens))
+	for i, t := range tokens {
+		r[i] = rune(t)
+	}
+	return salt + string(r)
+}
+
 // TestNothingIsComputedTwice checks that requests that arrive together compute, in total,
 // as many tokens as the union of their prefixes has, whatever the policy, page size,
 // chunks and overlap. Each prompt ends with a token of its own, since a last token is
@@ -30,13 +38,6 @@ func TestNothingIsComputedTwice(t *testing.T) {
 		b := newBed(t, cfg, pageTokens, 4096/pageTokens)
 		stems := [][]kv.Token{nil}
 		union := map[string]bool{}
-		text := func(tokens []kv.Token) string {
-			r := make([]rune, len(tokens))
-			for i, t := range tokens {
-				r[i] = rune(t)
-			}
-			return string(r)
-		}
 		for id := range RequestID(20) {
 			stem := slices.Clone(stems[rng.IntN(len(stems))])
 			if len(stem) > 150 {
@@ -49,7 +50,7 @@ func TestNothingIsComputedTwice(t *testing.T) {
 			prompt := append(stem, kv.Token(10+id))
 			b.request(Request{ID: id + 1, Prompt: prompt, Tenant: []string{"a", "b", "c"}[id%3], MaxTokens: 1 + rng.IntN(3), Priority: int32(rng.IntN(3))})
 			for n := range prompt {
-				union[text(prompt[:n+1])] = true
+				union[asText("", prompt[:n+1])] = true
 			}
 		}
 		b.run()
@@ -83,9 +84,9 @@ func TestPublicPrefixesOnce(t *testing.T) {
 			shared := public - public%pageTokens
 			for n := range prompt {
 				if n < shared {
-					union[fmt.Sprint(prompt[:n+1])] = true
+					union[asText("", prompt[:n+1])] = true
 				} else {
-					union[fmt.Sprint(salt, prompt[:n+1])] = true
+					union[asText(salt+"/", prompt[:n+1])] = true
 				}
 			}
 		}

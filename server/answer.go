@@ -71,11 +71,18 @@ func (f *flow) forward(i int, stream *coppice.Stream) {
 }
 
 // next returns the next piece, which is valid until the following call. If the context ends
-// first, it returns the context's error and a piece without an Ending.
-func (f *flow) next() (p *piece, err error) {
-	if f.results != nil {
-		f.latest = <-f.results
-	} else {
+// first, it returns the context's error and a piece without an Ending. If tick sends a value first, it returns nil.
+func (f *flow) next(tick <-chan time.Time) (p *piece, err error) {
+	switch {
+	case f.results != nil:
+		select {
+		case f.latest = <-f.results:
+		case <-tick:
+			return nil, nil
+		}
+	case tick != nil && !f.streams[0].Ready(f.ctx, tick):
+		return nil, nil
+	default:
 		f.latest.Piece, f.latest.err = f.streams[0].Next(f.ctx)
 	}
 	if e := f.latest.Ending; e != nil && errors.Is(f.latest.err, errRepeated) { // stopped, and not aborted
@@ -112,7 +119,7 @@ func (c *call) settle(f *flow) {
 		f.ctx = context.Background()
 	}
 	for f.left > 0 {
-		p, _ := f.next()
+		p, _ := f.next(nil)
 		f.bill(p)
 	}
 	f.all.Wait()
@@ -215,29 +222,39 @@ func (c *call) stream(reqs []coppice.Request, out streamed, n int) error {
 	if err != nil {
 		return err
 	}
+	ping := newPinger(c.s.cfg.PingInterval)
+	defer ping.timer.Stop()
 	for last := false; err == nil && !last; {
 		var p *piece
-		if p, err = f.next(); p.Begun {
-			c.begun()
-			continue
-		}
+		p, err = f.next(ping.timer.C)
 		now := time.Now()
-		last = f.pass(now, p)
-		if err == nil {
-			err = c.charge(keptBytes(&p.Piece))
-		}
 		b := (*buf)[:0]
 		switch {
-		case err == nil:
+		case p == nil:
+			if ping.due(now) {
+				b = out.Ping(b)
+			}
+		case p.Begun:
+			c.begun()
+			ping.admitted(now)
+		default:
+			if last = f.pass(now, p); err == nil {
+				err = c.charge(keptBytes(&p.Piece) + repeatedBytes(&p.Piece, out))
+			}
+			if err != nil {
+				break
+			}
 			if b = out.Piece(b, p.prompt, &p.Piece); last {
 				b = out.Done(b)
 			}
 			if out.Repeated() {
 				f.end()
 			}
-		case c.status == 0:
-			return err
-		default:
+		}
+		if err != nil {
+			if c.status == 0 {
+				return err
+			}
 			c.fault = err
 			e := c.translate(err)
 			if e == nil {
@@ -248,18 +265,27 @@ func (c *call) stream(reqs []coppice.Request, out streamed, n int) error {
 		if *buf = b; len(b) == 0 {
 			continue
 		}
-		c.client.Extend()
-		if c.status == 0 {
-			c.w.Header().Set("Cache-Control", "no-cache")
-			c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
-			c.begin(http.StatusOK, out.ContentType())
-		}
-		if !c.write(b) || !c.flush() {
+		if !c.send(b, out.ContentType()) {
 			return nil
 		}
-		c.client.Rest()
+		ping.wrote(now)
 	}
 	return nil
+}
+
+// send writes a part of a stream and flushes it. It reports whether the client is still there.
+func (c *call) send(b []byte, contentType string) bool {
+	c.client.Extend()
+	if c.status == 0 {
+		c.w.Header().Set("Cache-Control", "no-cache")
+		c.w.Header().Set("X-Accel-Buffering", "no") // otherwise nginx buffers the stream
+		c.begin(http.StatusOK, contentType)
+	}
+	if !c.write(b) || !c.flush() {
+		return false
+	}
+	c.client.Rest()
+	return true
 }
 
 // flush sends the written bytes to the client. It reports whether the client is still there.
@@ -277,7 +303,7 @@ func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {
 		var p *piece
-		if p, err = f.next(); p.Begun {
+		if p, err = f.next(nil); p.Begun {
 			c.begun()
 			continue
 		}

@@ -224,8 +224,50 @@ func (c *call) cacheExpect() error {
 	})
 }
 
+// cachePark answers POST /v1/cache/park: what the last turn of a session of the caller left goes to a lower tier, off the device.
+func (c *call) cachePark() error {
+	var p coppice.Parked
+	return c.named(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) (err error) {
+		p, err = c.s.cfg.Node.ParkSession(c.r.Context(), session)
+		return err
+	}, func() error { return c.marshal(parkedAnswer{p.Tokens, p.Tier.String()}) })
+}
+
+// parkedAnswer is the answer of POST /v1/cache/park.
+type parkedAnswer struct {
+	Tokens int    `json:"parked_tokens"`
+	Tier   string `json:"tier"`
+}
+
+// ParkedFigures is a session in the answer of GET /v1/cache/parked.
+type ParkedFigures struct {
+	Session string `json:"session"`
+	Tokens  int    `json:"tokens"`
+}
+
+// cacheParked answers GET /v1/cache/parked: the caller's parked sessions, of requests with the cache_salt that the query names.
+func (c *call) cacheParked() error {
+	all, err := c.s.cfg.Node.ParkedSessions()
+	if err != nil {
+		return err
+	}
+	list, ns := []ParkedFigures{}, c.session("", c.r.URL.Query().Get("cache_salt")).Namespace
+	for _, p := range all {
+		if p.Tenant == c.caller.tenant && p.Namespace == ns {
+			list = append(list, ParkedFigures{p.Name, p.Tokens})
+		}
+	}
+	slices.SortFunc(list, func(a, b ParkedFigures) int { return strings.Compare(a.Session, b.Session) })
+	return c.marshal(map[string][]ParkedFigures{"sessions": list})
+}
+
 // hint reads news of a session with decode and passes them on with take.
 func (c *call) hint(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) error) error {
+	return c.named(decode, take, func() error { return c.json(http.StatusOK, bodyOK) })
+}
+
+// named reads a request about a session with decode, calls take, and answers with answer.
+func (c *call) named(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) error, answer func() error) error {
 	ask, err := read(c, decode)
 	if err != nil {
 		return err
@@ -236,7 +278,7 @@ func (c *call) hint(decode func([]byte) (*openai.SessionHint, error), take func(
 	if err := take(c.session(ask.Session, ask.CacheSalt), ask.Duration); err != nil {
 		return err
 	}
-	return c.json(http.StatusOK, bodyOK)
+	return answer()
 }
 
 // session returns the session with a name among those of the caller.

@@ -249,7 +249,7 @@ func (c *call) wantsProgress() bool {
 
 // begun sends the interim response, once per HTTP request, however many prompts it has.
 func (c *call) begun() {
-	if c.interim || c.status != 0 || c.gone != nil {
+	if c.interim || c.status != 0 || c.gone != nil || !c.wantsProgress() {
 		return
 	}
 	c.interim = true

@@ -122,6 +122,10 @@ type Config struct {
 	// WriteTimeout aborts a request whose client has read nothing of the pending answer for this
 	// long. The deadline is renewed lazily, so it may be as short as half of this. Default 30 s.
 	WriteTimeout time.Duration `default:"30s" above:"0s"`
+	// PingInterval is how long a streamed answer may send nothing while its request is computed. Then it sends its beginning
+	// or a ping, in the form of its API, so that clients and proxies go on waiting. From then on errors come in the stream. A request
+	// in the queue waits three times as long. Default 10 s.
+	PingInterval time.Duration `default:"10s" above:"0s"`
 	// IdleTimeout bounds the wait of a connection for its next request. Default 2 min.
 	IdleTimeout time.Duration `default:"2m" above:"0s"`
 	// TreeNodes bounds the nodes in one answer of /v1/cache/tree. Default 10000.

@@ -23,7 +23,9 @@ type answered interface {
 type streamed interface {
 	ContentType() string
 	Piece(dst []byte, prompt int, p *coppice.Piece) []byte
-	Repeated() bool // no output has more to give, and the request should be stopped
+	Ping(dst []byte) []byte // shows the client that the answer goes on
+	Repeated() bool         // no output has more to give, and the request should be stopped
+	RepeatsScores() bool
 	Done(dst []byte) []byte
 	Error(dst []byte, e *conversation.Error) []byte
 }

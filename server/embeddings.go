@@ -115,7 +115,7 @@ func (c *call) embed(reqs []coppice.Request, vectors [][]float32, usage *convers
 	f, err := c.open(reqs, 1)
 	for last := false; err == nil && !last; {
 		var p *piece
-		if p, err = f.next(); p.Begun {
+		if p, err = f.next(nil); p.Begun {
 			c.begun()
 			continue
 		}

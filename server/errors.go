@@ -42,6 +42,8 @@ var causes = []struct {
 	{chat.ErrLimit, http.StatusBadRequest, "messages", "template_limit"},
 	{coppice.ErrNotCached, http.StatusBadRequest, "", "not_cached"},
 	{coppice.ErrNoSession, http.StatusNotFound, "", "unknown_session"},
+	{coppice.ErrNoTier, http.StatusBadRequest, "", "no_tier"},
+	{coppice.ErrParkFailed, http.StatusServiceUnavailable, "", "park_failed"},
 	{coppice.ErrPinBudget, http.StatusBadRequest, "", "pin_budget"},
 	{coppice.ErrNoCache, http.StatusBadRequest, "", "unsupported"},
 }

@@ -248,7 +248,7 @@ func (c *call) prepare(req *coppice.Request, p *conversation.Params) {
 		req.Timeout = most
 	}
 	req.Timeline = c.span != nil
-	req.Begun = c.wantsProgress()
+	req.Begun = p.Stream || c.wantsProgress()
 }
 
 // encode replaces the text of requests by its tokens, for answers that show them.

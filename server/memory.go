@@ -110,6 +110,18 @@ func collectedBytes(p *coppice.Piece) int {
 		listed(p.Top, listBytes, scoredJSON) + listed(p.PromptTop, 0, scoredJSON)
 }
 
+// scoreBytes is the size of a conversation.Score with its text. The last piece of a stream that repeats them has them in repeatedJSON places.
+const scoreBytes, repeatedJSON = 80, 5
+
+// repeatedBytes returns the bytes that the log-probabilities of a piece take in a stream that repeats them at its end.
+func repeatedBytes(p *coppice.Piece, out streamed) int {
+	if !out.RepeatsScores() {
+		return 0
+	}
+	const score = scoreBytes + repeatedJSON*scoredJSON
+	return score*len(p.Logprobs) + listed(p.Top, 0, score)
+}
+
 // listed returns the bytes of lists of tokens that all have about the same length: list bytes each, and
 // element bytes an element.
 func listed(lists [][]engine.TokenLogprob, list, element int) int {

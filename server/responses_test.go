@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -152,5 +153,64 @@ func TestResponsesParam(t *testing.T) {
 	b := start(t, setup{Server: Config{Controls: 1}})
 	if e := b.response("POST", "", `{"input":"<|end_of_text|>"}`, 400).Error; e.Param != "input" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// TestResponsesScores: the log-probabilities of a response are those of the same turn of /v1/chat/completions, whole and as a stream.
+func TestResponsesScores(t *testing.T) {
+	type score struct {
+		Token   string
+		Logprob float64
+		Bytes   []int
+		Top     []score `json:"top_logprobs"`
+	}
+	b := start(t, setup{})
+	var want struct {
+		Choices []struct{ Logprobs struct{ Content []score } }
+	}
+	const rest = `"temperature":0,"seed":1,"top_logprobs":2,`
+	a := b.do("POST", "/v1/chat/completions", `{`+rest+`"logprobs":true,"max_tokens":8,"messages":[{"role":"user","content":"What is light?"}]}`)
+	b.ok(json.Unmarshal(a.body, &want))
+	all := want.Choices[0].Logprobs.Content
+	if len(all) < 4 || len(all[0].Top) != 2 {
+		t.Fatalf("%s", a.body)
+	}
+	for _, stream := range []string{"false", "true"} {
+		a := b.do("POST", "/v1/responses", `{`+rest+`"stream":`+stream+`,"include":["message.output_text.logprobs"],"max_output_tokens":8,"input":"What is light?"}`)
+		var said struct {
+			Top    int `json:"top_logprobs"`
+			Output []struct{ Content []struct{ Logprobs []score } }
+		}
+		body, deltas := a.body, []score(nil)
+		if stream == "true" {
+			for e := range strings.SplitSeq(strings.TrimSuffix(string(a.body), "\n\n"), "\n\n") {
+				name, data, _ := strings.Cut(strings.TrimPrefix(e, "event: "), "\ndata: ")
+				var v struct {
+					Logprobs []score
+					Response json.RawMessage
+				}
+				b.ok(json.Unmarshal([]byte(data), &v))
+				switch name {
+				case "response.output_text.delta":
+					deltas = append(deltas, v.Logprobs...)
+				case "response.output_text.done":
+					if !reflect.DeepEqual(v.Logprobs, deltas) {
+						t.Errorf("done has %v, the deltas %v", v.Logprobs, deltas)
+					}
+				case "response.incomplete", "response.completed":
+					body = v.Response
+				}
+			}
+		}
+		b.ok(json.Unmarshal(body, &said))
+		if got := said.Output[0].Content[0].Logprobs; said.Top != 2 || len(got) < 3 || !reflect.DeepEqual(got, all[:len(got)]) || len(got) < len(all)-1 {
+			for i := range all {
+				t.Logf("%+v", all[i])
+				if i < len(got) {
+					t.Logf("%+v", got[i])
+				}
+			}
+			t.Errorf("stream %s: top %d, %d of %d tokens", stream, said.Top, len(got), len(all))
+		}
 	}
 }

@@ -111,6 +111,8 @@ func (s *Server) mountCache(on func(path string, methods map[string]endpoint)) {
 	}
 	on("/v1/cache/release", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheRelease}})
 	on("/v1/cache/expect", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cacheExpect}})
+	on("/v1/cache/park", map[string]endpoint{http.MethodPost: {access: anyKey, serve: (*call).cachePark}})
+	on("/v1/cache/parked", map[string]endpoint{http.MethodGet: {access: anyKey, drained: true, serve: (*call).cacheParked}})
 	on("/v1/cache/pin", map[string]endpoint{
 		http.MethodPost:   {access: admins, serve: (*call).cachePin},
 		http.MethodDelete: {access: admins, serve: (*call).cacheUnpin},

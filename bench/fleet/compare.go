@@ -89,6 +89,8 @@ type Table struct {
 	MaxRunning int         `json:"max_running"`
 	EventDelay float64     `json:"event_delay_ms"`
 	Predict    float64     `json:"predict_ms"`
+	Gateways   int         `json:"gateways"`
+	Lag        float64     `json:"lag_ms"`     // of the last gateway
 	ITL        float64     `json:"itl_weight"` // weights of the policy latency: ITL and Backlog
 	Backlog    float64     `json:"backlog_weight"`
 	Load       float64     `json:"load"` // rate of arrivals over Capacity
@@ -127,7 +129,7 @@ func Compare(ctx context.Context, cfg CompareConfig, progress func(string)) (*Ta
 	}
 	t := &Table{
 		Worker: base.Kind.String(), Device: base.Device.Name, StepTokens: base.StepTokens, MaxRunning: base.MaxRunning,
-		EventDelay: ms(base.EventDelay), Predict: ms(base.Predict), ITL: weights.ITL, Backlog: weights.Backlog, Load: cfg.Load, Seed: cfg.Seed,
+		EventDelay: ms(base.EventDelay), Predict: ms(base.Predict), Gateways: base.Gateways, Lag: ms(base.Lag), ITL: weights.ITL, Backlog: weights.Backlog, Load: cfg.Load, Seed: cfg.Seed,
 	}
 	for _, s := range cfg.Sources {
 		for _, workers := range cfg.Workers {

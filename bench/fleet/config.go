@@ -39,6 +39,12 @@ type Config struct {
 	// EventDelay is the time from the end of a pass until the router receives its cache
 	// events.
 	EventDelay time.Duration `min:"0s"`
+	// Gateways is the number of gateways. Requests arrive at the gateways in turn. Gateways tell
+	// each other their reservations. Default 1.
+	Gateways int `default:"1" min:"1" max:"64"`
+	// Lag delays all messages to and from the last gateway: reservations in both directions, and the
+	// workers' cache events on their way to it.
+	Lag time.Duration `min:"0s"`
 	// ReportEvery is the interval at which workers report their usage, and the router
 	// learns the sizes of their prefix trees. Default 100 ms.
 	ReportEvery time.Duration `default:"100ms" above:"0s"`
@@ -75,6 +81,8 @@ func (c *Config) Validate() error {
 	faults.If(c.Buckets < 0 || c.Buckets > c.Workers, "Buckets is %d, want 1 for each of %d workers at most, or 0 for none", c.Buckets, c.Workers)
 	faults.If(!kinds.Has(c.Kind), "Kind is %v, want %v", c.Kind, kinds.Names())
 	faults.If((c.Rate > 0) == (c.Clients > 0), "Clients is %d and Rate %v, want one of them above 0", c.Clients, c.Rate)
+	faults.If(c.Gateways > 1 && c.Predict > 0, "Predict is %v with %d gateways, want PredictRequests: guesses are not shared here", c.Predict, c.Gateways)
+	faults.If(c.Gateways == 1 && c.Lag > 0, "Lag is %v with one gateway, want at least 2 gateways", c.Lag)
 	faults.If(c.KVTokens < 2*BlockTokens, "KVTokens is %d, want at least %d", c.KVTokens, 2*BlockTokens)
 	faults.If(c.Kind == Mocker && c.StepTokens < c.MaxRunning,
 		"StepTokens is %d, want at least MaxRunning, %d: each decoding request takes a token", c.StepTokens, c.MaxRunning)

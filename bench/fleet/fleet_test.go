@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"strings"
 	"testing"
@@ -52,31 +53,39 @@ func played(t *testing.T, cfg Config, trace *Trace) Result {
 	return r
 }
 
+var everyFleet = flag.Bool("every", false, "TestEveryRequestEndsOnce: each policy and trace with each kind of worker and loop")
+
 // TestEveryRequestEndsOnce checks that under every policy, kind of worker and loop the
 // sums of prompt and output tokens are those of the trace. The loop itself checks that
 // each request ends once, after exactly its tokens: see TestBrokenWorkersAreCaught.
+// A policy and a trace meet with one kind of worker and one loop, in turn, so that each policy, and each trace, has all
+// four; with -every they meet with all.
 func TestEveryRequestEndsOnce(t *testing.T) {
 	names, policies := Generated(), router.Policies()
 	if invariants.Enabled {
 		names, policies = names[:1], policies[:1]
 	}
-	for _, kind := range []Kind{Ours, Mocker} {
-		for _, policy := range policies {
-			for _, name := range names {
-				trace := generated(t, name, 80, 4)
-				prompt, output := 0, 0
-				for i := range trace.asks {
-					prompt, output = prompt+trace.asks[i].tokens(), output+trace.asks[i].answer.n
+	for n, name := range names {
+		trace := generated(t, name, 80, 4)
+		prompt, output := 0, 0
+		for i := range trace.asks {
+			prompt, output = prompt+trace.asks[i].tokens(), output+trace.asks[i].answer.n
+		}
+		for p, policy := range policies {
+			for i, cfg := range []Config{
+				{Kind: Ours, Rate: 40},
+				{Kind: Mocker, Rate: 40},
+				{Kind: Ours, Clients: 30, KVTokens: 1 << 15, EventDelay: 30 * time.Millisecond, Predict: time.Second},
+				{Kind: Mocker, Clients: 30, KVTokens: 1 << 15, EventDelay: 30 * time.Millisecond, Predict: time.Second},
+			} {
+				if i != (n+p)%4 && !*everyFleet && !invariants.Enabled {
+					continue
 				}
-				for _, cfg := range []Config{
-					{Workers: 4, Kind: kind, Policy: policy, Rate: 40},
-					{Workers: 4, Kind: kind, Policy: policy, Clients: 30, KVTokens: 1 << 15, EventDelay: 30 * time.Millisecond, Predict: time.Second},
-				} {
-					r := played(t, cfg, trace)
-					if r.PromptTokens != prompt || r.OutputTokens != output || r.CachedTokens+r.ComputedTokens < prompt || r.CachedTokens > prompt {
-						t.Errorf("%v %v %s: %d prompt tokens, %d cached, %d computed, %d output; want %d and %d", kind, policy, name,
-							r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, prompt, output)
-					}
+				cfg.Workers, cfg.Policy = 4, policy
+				r := played(t, cfg, trace)
+				if r.PromptTokens != prompt || r.OutputTokens != output || r.CachedTokens+r.ComputedTokens < prompt || r.CachedTokens > prompt {
+					t.Errorf("%v %v %s: %d prompt tokens, %d cached, %d computed, %d output; want %d and %d", cfg.Kind, policy, name,
+						r.PromptTokens, r.CachedTokens, r.ComputedTokens, r.OutputTokens, prompt, output)
 				}
 			}
 		}
@@ -130,29 +139,30 @@ func TestBrokenWorkersAreCaught(t *testing.T) {
 // another seed gives another table.
 func TestSameSeedSameTable(t *testing.T) {
 	notUnderInvariants(t)
-	table := func(seed uint64) string {
+	table := func(kind Kind, source string, seed uint64) string {
 		var b bytes.Buffer
-		for _, kind := range []Kind{Ours, Mocker} {
-			cfg := CompareConfig{Sources: []Source{{Name: "chat"}, {Name: "unique"}}, Workers: []int{2, 4}, Requests: size(100), Seed: seed, Base: Config{Kind: kind}}
-			steps := 0
-			table, err := Compare(context.Background(), cfg, func(string) { steps++ })
-			if err != nil {
-				t.Fatal(err)
-			}
-			if steps != cfg.Steps() {
-				t.Errorf("%d steps, want %d", steps, cfg.Steps())
-			}
-			if err := errors.Join(bench.WriteTable(&b, table), bench.WriteMarkdown(&b, table), bench.WriteJSON(&b, table)); err != nil {
-				t.Fatal(err)
-			}
+		cfg := CompareConfig{Sources: []Source{{Name: source}}, Workers: []int{2, 4}, Requests: size(100), Seed: seed, Base: Config{Kind: kind}}
+		steps := 0
+		table, err := Compare(context.Background(), cfg, func(string) { steps++ })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if steps != cfg.Steps() {
+			t.Errorf("%d steps, want %d", steps, cfg.Steps())
+		}
+		if err := errors.Join(bench.WriteTable(&b, table), bench.WriteMarkdown(&b, table), bench.WriteJSON(&b, table)); err != nil {
+			t.Fatal(err)
 		}
 		return b.String()
 	}
-	one := table(1)
-	if again := table(1); again != one {
-		t.Errorf("the same seed gave\n%s\nand\n%s", one, again)
+	ours, mocker := table(Ours, "chat", 1), table(Mocker, "unique", 1)
+	if again := table(Ours, "chat", 1); again != ours {
+		t.Errorf("the same seed gave\n%s\nand\n%s", ours, again)
 	}
-	if other := table(2); other == one {
+	if again := table(Mocker, "unique", 1); again != mocker {
+		t.Errorf("the same seed gave\n%s\nand\n%s", mocker, again)
+	}
+	if other := table(Ours, "chat", 2); other == ours {
 		t.Error("another seed gave the same table")
 	}
 }
@@ -194,7 +204,7 @@ func TestIndexNeverOvercounts(t *testing.T) {
 					has = v.found(req.Hashes)
 				}
 				there += has
-				for _, o := range p.index.Find(req.Locals, nil) {
+				for _, o := range p.gates[0].index.Find(req.Hashes, nil) {
 					if o.Holder != w.holder {
 						continue
 					}
@@ -209,11 +219,11 @@ func TestIndexNeverOvercounts(t *testing.T) {
 		if err := p.run(func() error { return nil }); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.index.Check(); err != nil {
+		if err := p.gates[0].index.Check(); err != nil {
 			t.Error(err)
 		}
-		if there == 0 || promised < there*9/10 || p.index.Stats().RemovedBlocks == 0 {
-			t.Errorf("%v: the index promised %d of %d blocks in %d looks, %d were removed", kind, promised, there, looks, p.index.Stats().RemovedBlocks)
+		if there == 0 || promised < there*9/10 || p.gates[0].index.Stats().RemovedBlocks == 0 {
+			t.Errorf("%v: the index promised %d of %d blocks in %d looks, %d were removed", kind, promised, there, looks, p.gates[0].index.Stats().RemovedBlocks)
 		}
 	}
 }

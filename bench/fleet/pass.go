@@ -4,18 +4,17 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/router/kvindex"
 )
 
-// overlaps returns the number of leading blocks of a prompt that each worker has, by the index
-// and, with Config.Predict, by the prediction. The result is valid until the next call.
-func (p *play) overlaps(req *Request) []router.Overlap {
-	p.found = p.index.Find(req.Locals, p.found[:0])
+// overlaps returns the number of leading blocks of a prompt that each worker has, by the index of
+// gateway g and, with Config.Predict, by the prediction. The result is valid until the next call.
+func (p *play) overlaps(g *gate, req *Request) []router.Overlap {
+	p.found = g.index.Find(req.Hashes, p.found[:0])
 	if p.guess != nil {
 		p.guess.Expire(p.clock.Now())
-		p.guessed = p.guess.Find(req.Locals, p.guessed[:0])
+		p.guessed = p.guess.Find(req.Hashes, p.guessed[:0])
 		p.found = kvindex.MaxOverlaps(p.found, p.guessed)
 	}
 	p.laps = p.laps[:0]
@@ -31,6 +30,7 @@ func (p *play) send(i int, d *router.Decision) {
 	w := &p.workers[d.Worker.Worker-1]
 	q.res, q.at = d.Reservation, w
 	w.requests++
+	p.share(p.gateOf(i))
 	q.overlap = min(d.Overlap.Blocks()*BlockTokens, len(q.req.Tokens))
 	p.measures.result.PromisedTokens += q.overlap
 	if p.guess != nil {
@@ -68,36 +68,21 @@ func (p *play) pass(w *station) {
 		p.end(now, id)
 	}
 	p.arm(w)
-	if len(p.queued) > 0 {
-		p.admit()
-	}
-}
-
-// publish applies events of worker w to the index, after EventDelay. If the worker is restarted
-// before that, they are lost.
-func (p *play) publish(w *station, events []kv.Event) {
-	if len(events) == 0 {
-		return
-	}
-	if p.cfg.EventDelay == 0 {
-		p.apply(w, events)
-		return
-	}
-	events = cloned(events)
-	life := w.life
-	p.clock.At(p.clock.Now()+p.cfg.EventDelay, func() {
-		if w.life == life {
-			p.apply(w, events)
+	for _, g := range p.gates {
+		if len(g.queued) > 0 {
+			p.admit(g)
 		}
-	})
+	}
 }
 
 // restart replaces worker 0 by a new worker with an empty cache, and sends the requests that
 // were running or waiting there again, from their beginning.
 func (p *play) restart() {
 	w := &p.workers[0]
-	p.r.Leave(p.clock.Now(), w.id, nil)
-	p.index.Clear(w.holder)
+	for _, g := range p.gates {
+		g.r.Leave(p.clock.Now(), w.id, nil)
+		g.index.Clear(w.holder)
+	}
 	if p.guess != nil {
 		p.guess.RemoveWorker(w.holder.Worker)
 	}
@@ -122,24 +107,6 @@ func (p *play) restart() {
 	}
 }
 
-// apply updates the index and the router's predictions by events of worker w.
-func (p *play) apply(w *station, events []kv.Event) {
-	for i := range events {
-		switch events[i].Kind {
-		case kv.Removed:
-			p.r.Removed(w.id, events[i].Hashes)
-		case kv.Cleared:
-			p.r.Cleared(w.id)
-		}
-		if err := p.index.Apply(w.holder, events[i]); err != nil {
-			p.fail(fmt.Errorf("fleet: event %d of worker %v: %w", i, w.id, err))
-		}
-	}
-	if p.checked != nil {
-		p.fail(p.checked(w))
-	}
-}
-
 // token records an output token of request id at now. One token too many is an error. The router
 // is told of the first token and of every progressEvery-th.
 func (p *play) token(now time.Duration, id int) {
@@ -158,7 +125,9 @@ func (p *play) token(now time.Duration, id int) {
 	q.got++
 	q.last = now
 	if q.got == 1 || q.got%progressEvery == 0 {
-		p.r.Progress(now, q.res, 0, q.got)
+		g := p.gateOf(id)
+		g.r.Progress(now, q.res, 0, q.got)
+		p.share(g)
 	}
 }
 
@@ -170,9 +139,11 @@ func (p *play) end(now time.Duration, id int) {
 		p.fail(fmt.Errorf("fleet: request %d ended (before: %v) after %d of %d tokens", id, q.ended, q.got, p.trace.asks[id].answer.n))
 		return
 	}
-	if !p.r.Release(now, q.res) {
+	g := p.gateOf(id)
+	if !g.r.Release(now, q.res) {
 		p.fail(fmt.Errorf("fleet: the reservation of request %d had ended before it", id))
 	}
+	p.share(g)
 	q.ended = true
 	p.ended++
 	p.measures.ends = append(p.measures.ends, now)
@@ -190,38 +161,21 @@ func (p *play) end(now time.Duration, id int) {
 	}
 }
 
-// admit sends the requests that wait at the router, for as long as a worker can take one.
-func (p *play) admit() {
-	now := p.clock.Now()
-	for p.err == nil {
-		ticket, _, ok := p.r.Next(now)
-		if !ok {
-			return
-		}
-		i := p.queued[ticket]
-		start := p.tick()
-		d, err := p.r.Take(now, ticket, p.overlaps(p.asked[i].req))
-		p.chose(start)
-		if err != nil {
-			p.fail(fmt.Errorf("fleet: waiting request %d: %w", i, err))
-			return
-		}
-		delete(p.queued, ticket)
-		p.send(i, &d)
-	}
-}
-
 // reports passes the usage of all workers and the sizes of their prefix trees to the
-// router, and schedules itself again after ReportEvery.
+// gateways, and schedules itself again after ReportEvery.
 func (p *play) reports() {
 	now := p.clock.Now()
 	for i := range p.workers {
 		w := &p.workers[i]
 		u := w.Usage()
-		p.fail(p.r.Report(now, w.id, router.Usage{UsedBlocks: u.UsedBlocks, Waiting: u.Waiting}))
-		p.r.SetTree(w.id, p.index.Held(w.holder))
+		for _, g := range p.gates {
+			p.fail(g.r.Report(now, w.id, router.Usage{UsedBlocks: u.UsedBlocks, Waiting: u.Waiting}))
+			g.r.SetTree(w.id, g.index.Held(w.holder))
+		}
 	}
-	p.admit()
+	for _, g := range p.gates {
+		p.admit(g)
+	}
 	p.clock.At(now+p.cfg.ReportEvery, p.reports)
 }
 

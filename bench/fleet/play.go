@@ -19,22 +19,20 @@ type play struct {
 	clock *sim.Clock
 
 	workers []station
-	index   *kvindex.Index
+	gates   []*gate
 	guess   *kvindex.Approximate // nil without Config.Predict
-	r       *router.Router
-	buckets *router.Buckets // nil without a first stage
+	buckets *router.Buckets      // nil without a first stage
 	hasher  *kv.Hasher
 
 	asked          []asked
 	next           int // the next request to arrive
 	ended          int
-	free           []*Request            // unused requests, kept for their memory
-	queued         map[router.Ticket]int // requests that wait at the router, by ticket
-	report         Report                // scratch
-	found, guessed []kvindex.Overlap     // scratch
-	laps           []router.Overlap      // scratch
-	err            error                 // the first error; it ends the run
-	checked        func(*station) error  // test hook, called after a worker's events were applied
+	free           []*Request           // unused requests, kept for their memory
+	report         Report               // scratch
+	found, guessed []kvindex.Overlap    // scratch
+	laps           []router.Overlap     // scratch
+	err            error                // the first error; it ends the run
+	checked        func(*station) error // test hook, called after a worker's events were applied
 
 	measures measures
 }
@@ -68,27 +66,22 @@ type asked struct {
 // progressEvery is the number of output tokens between two calls of router.Progress.
 const progressEvery = 32
 
-// newPlay makes the router, its index and all workers, and joins the workers to the router.
-// Reservations expire after 24 virtual hours: a request that is lost shows as an error of
-// the run, not as an expiry.
+// newPlay makes the gateways and all workers, and joins the workers to the gateways.
 func newPlay(cfg Config, trace *Trace) (*play, error) {
-	p := &play{cfg: cfg, trace: trace, clock: sim.NewClock(), hasher: kv.NewHasher(kv.Namespace{}, BlockTokens), asked: make([]asked, trace.Requests()), queued: make(map[router.Ticket]int)}
+	p := &play{cfg: cfg, trace: trace, clock: sim.NewClock(), hasher: kv.NewHasher(kv.Namespace{}, BlockTokens), asked: make([]asked, trace.Requests())}
 	var err error
-	if p.index, err = kvindex.New(kvindex.Config{Seed: cfg.Seed}); err != nil {
-		return nil, err
-	}
 	if cfg.Predict > 0 {
 		p.guess, err = kvindex.NewApproximate(kvindex.ApproximateConfig{TTL: cfg.Predict, MaxBlocks: 1 << 24, Seed: cfg.Seed})
 		if err != nil {
 			return nil, err
 		}
 	}
-	p.r, err = router.New(router.Config{
-		BlockTokens: BlockTokens, Policy: cfg.Policy, Weights: cfg.Weights, Seed: cfg.Seed, MaxWorkers: cfg.Workers,
-		Predict: cfg.PredictRequests, MaxActive: max(1<<16, trace.Requests()), MaxQueued: 1 << 20, Profile: cfg.believed(), Expiry: 24 * time.Hour,
-	})
-	if err != nil {
-		return nil, err
+	for i := range cfg.Gateways {
+		g, err := newGate(&p.cfg, i, trace.Requests())
+		if err != nil {
+			return nil, err
+		}
+		p.gates = append(p.gates, g)
 	}
 	var pools []router.PoolID
 	if p.buckets, pools, err = cfg.stages(cfg.Workers); err != nil {
@@ -103,7 +96,7 @@ func newPlay(cfg Config, trace *Trace) (*play, error) {
 	return p, nil
 }
 
-// open creates worker i, at the beginning or after a restart, and joins it to a pool of the
+// open creates worker i, at the beginning or after a restart, and joins it to a pool of each gateway's
 // router.
 func (p *play) open(i int, pool router.PoolID) error {
 	w := &p.workers[i]
@@ -120,10 +113,13 @@ func (p *play) open(i int, pool router.PoolID) error {
 			p.pass(w)
 		}
 	}
-	return p.r.Join(p.clock.Now(), w.id, router.WorkerSpec{
-		BlockTokens: BlockTokens, TotalBlocks: kv.FloorPages(p.cfg.KVTokens, BlockTokens), BatchTokens: p.cfg.StepTokens,
-		MaxRequests: p.cfg.MaxRunning, ChunkTokens: p.cfg.chunk(), Pool: pool,
-	})
+	for _, g := range p.gates {
+		err = errors.Join(err, g.r.Join(p.clock.Now(), w.id, router.WorkerSpec{
+			BlockTokens: BlockTokens, TotalBlocks: kv.FloorPages(p.cfg.KVTokens, BlockTokens), BatchTokens: p.cfg.StepTokens,
+			MaxRequests: p.cfg.MaxRunning, ChunkTokens: p.cfg.chunk(), Pool: pool,
+		}))
+	}
+	return err
 }
 
 // newWorker makes a worker of cfg.Kind. Its queue has room for this many requests.
@@ -156,9 +152,17 @@ func (p *play) run(stop func() error) error {
 		}
 	}
 	if p.err == nil && p.ended != len(p.asked) {
-		p.err = fmt.Errorf("fleet: %d of %d requests ended, %d wait at the router, and nothing moves", p.ended, len(p.asked), p.r.Queued())
+		p.err = fmt.Errorf("fleet: %d of %d requests ended, %d wait at the router, and nothing moves", p.ended, len(p.asked), p.queued())
 	}
 	return p.err
+}
+
+// queued returns the number of requests that wait at a gateway.
+func (p *play) queued() (n int) {
+	for _, g := range p.gates {
+		n += g.r.Queued()
+	}
+	return n
 }
 
 // fail keeps err if it is the first error. nil is ignored.
@@ -201,7 +205,7 @@ func (p *play) follow() {
 	}
 }
 
-// arrive sends request i to the worker that the router chooses, or queues it at the
+// arrive sends request i to the worker that a gateway's router chooses, or queues it at that
 // router if all workers are busy.
 func (p *play) arrive(i int) {
 	var req *Request
@@ -219,15 +223,16 @@ func (p *play) arrive(i int) {
 	if p.buckets != nil && ask.Pinned == nil {
 		ask.Pool = router.PoolID(1 + p.buckets.Pick(req.Hashes))
 	}
-	ask.Overlaps = p.overlaps(req)
-	d, err := p.r.Select(now, &ask)
+	g := p.gateOf(i)
+	ask.Overlaps = p.overlaps(g, req)
+	d, err := g.r.Select(now, &ask)
 	p.chose(start)
 	switch {
 	case errors.Is(err, router.ErrBusy):
 		ask.Overlaps = nil // admit looks them up again
-		ticket, err := p.r.Wait(now, &ask)
+		ticket, err := g.r.Wait(now, &ask)
 		p.fail(err)
-		p.queued[ticket] = i
+		g.queued[ticket] = i
 		p.measures.result.Queued++
 	case err != nil:
 		p.fail(fmt.Errorf("fleet: request %d: %w", i, err))

@@ -66,7 +66,7 @@ func (p *play) steady(id int) bool { return id >= len(p.asked)/5 }
 func (p *play) summarise() Result {
 	s, r := &p.measures, p.measures.result
 	r.Policy, r.Requests, r.VirtualSeconds = Routing{p.cfg.Policy, p.cfg.Staged}.String(), len(p.asked), p.clock.Now().Seconds()
-	r.HitRate, r.EvictedBlocks = float64(r.CachedTokens)/float64(r.PromptTokens), int(p.index.Stats().RemovedBlocks)
+	r.HitRate, r.EvictedBlocks = float64(r.CachedTokens)/float64(r.PromptTokens), int(p.gates[0].index.Stats().RemovedBlocks)
 	r.TTFTp50, r.TTFTp99 = bench.Percentile(s.ttft, 50), bench.Percentile(s.ttft, 99)
 	r.E2Ep50, r.E2Ep99 = bench.Percentile(s.e2e, 50), bench.Percentile(s.e2e, 99)
 	r.ITLp50, r.ITLp99, r.RequestsPerS = s.gaps.percentile(50), s.gaps.percentile(99), throughput(s.ends)
@@ -202,6 +202,13 @@ func (t *Table) legend() string {
 	}
 	if t.Predict > 0 {
 		fmt.Fprintf(&b, "The router assumes for %v ms that a prompt is cached where it was sent.\n", t.Predict)
+	}
+	if t.Gateways > 1 {
+		fmt.Fprintf(&b, "%d gateways get the requests in turn and tell each other their reservations", t.Gateways)
+		if t.Lag > 0 {
+			fmt.Fprintf(&b, "; all messages to and from the last one arrive %v ms late", t.Lag)
+		}
+		b.WriteString(".\n")
 	}
 	for _, f := range t.Fleets {
 		fmt.Fprintf(&b, "\n%s, %d workers: %d requests at %.4g/s, pools of %d tokens.", f.Trace, f.Workers, f.Requests, f.Rate, f.KVTokens)

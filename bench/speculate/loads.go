@@ -55,7 +55,7 @@ func Open(name string) (*Load, error) {
 	}
 	f, err := os.Open(name)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("speculate: give a file of tasks, an object of JSON a line, or a load by name (%s): %w", strings.Join(names(), ", "), err)
 	}
 	defer f.Close()
 	return read(name, 1, f)
@@ -63,6 +63,9 @@ func Open(name string) (*Load, error) {
 
 // maxLine limits a line of a load, a task, in bytes.
 const maxLine = 16 << 20
+
+// taskForm says in errors what a line of a load has.
+const taskForm = "a name, an output, and either messages or a prompt"
 
 // read reads a load: a JSON object a line.
 func read(name string, parallel int, r io.Reader) (*Load, error) {
@@ -77,10 +80,10 @@ func read(name string, parallel int, r io.Reader) (*Load, error) {
 		d := json.NewDecoder(bytes.NewReader(lines.Bytes()))
 		d.DisallowUnknownFields()
 		if err := d.Decode(&t); err != nil {
-			return nil, fmt.Errorf("speculate: %s, line %d: %w", name, n, err)
+			return nil, fmt.Errorf("speculate: %s, line %d: %w; a line is an object of JSON with %s", name, n, err, taskForm)
 		}
 		if t.Name == "" || t.Output == "" || (t.Prompt == "") == (len(t.Messages) == 0) {
-			return nil, fmt.Errorf("speculate: %s, line %d: a task has a name, an output, and either messages or a prompt", name, n)
+			return nil, fmt.Errorf("speculate: %s, line %d: a task has %s", name, n, taskForm)
 		}
 		l.Tasks = append(l.Tasks, t)
 	}
@@ -88,7 +91,7 @@ func read(name string, parallel int, r io.Reader) (*Load, error) {
 		return nil, fmt.Errorf("speculate: %s: %w", name, err)
 	}
 	if len(l.Tasks) == 0 {
-		return nil, fmt.Errorf("speculate: %s has no tasks", name)
+		return nil, fmt.Errorf("speculate: %s has no tasks; each line is an object of JSON with %s", name, taskForm)
 	}
 	return l, nil
 }

@@ -293,9 +293,14 @@ func TestLoads(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []string{"{}", `{"name":"a","output":"b"}`, `{"name":"a","output":"b","prompt":"c","messages":[{}]}`, `{"nam":"a"}`, "\n"} {
-		if _, err := read("bad", 1, strings.NewReader(bad)); err == nil {
-			t.Errorf("%s is read", bad)
+	for _, bad := range []string{"{}", `{"name":"a","output":"b"}`, `{"name":"a","output":"b","prompt":"c","messages":[{}]}`, `{"nam":"a"}`, "plain text", "\n"} {
+		if _, err := read("bad", 1, strings.NewReader(bad)); err == nil || !strings.Contains(err.Error(), taskForm) {
+			t.Errorf("%s: error %v does not say that a task has %s", bad, err, taskForm)
+		}
+	}
+	for _, bad := range []string{"absent", "absent.jsonl"} {
+		if _, err := Open(bad); err == nil || !strings.Contains(err.Error(), "records, calls, chat") {
+			t.Errorf("%s: error %v does not name the loads", bad, err)
 		}
 	}
 }

@@ -15,7 +15,6 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -217,19 +216,19 @@ func (c *crowd) untilMore(t *testing.T, n int) {
 // killed, except for tokens on their way: the rest leaves room for these on a busy machine.
 func (c *crowd) halt(t *testing.T, n int, so func(a *answer) bool, workers ...*process) {
 	t.Helper()
-	all := func(s syscall.Signal) {
+	all := func(do func(*process)) {
 		for _, w := range workers {
-			w.signal(s)
+			do(w)
 		}
 	}
-	t.Cleanup(func() { all(syscall.SIGCONT) }) // stopped processes cannot end
+	t.Cleanup(func() { all((*process).resume) }) // stopped processes cannot end
 	until(t, "answers under way", func() string {
-		all(syscall.SIGSTOP)
+		all((*process).pause)
 		got := c.count(func(a *answer) bool { return open(a) && a.tokens > 0 && a.tokens < c.outputTokens/4 && so(a) })
 		if got >= n {
 			return ""
 		}
-		all(syscall.SIGCONT)
+		all((*process).resume)
 		return fmt.Sprintf("%d of %d", got, n)
 	})
 }

@@ -36,6 +36,7 @@ type cli struct {
 		Chat      benchChatCmd      `cmd:"" help:"Play conversations with the cache on and then off, and compare."`
 		Radix     radixCmd          `cmd:"" help:"Replay a prefix trace on the radix cache alone, and time it."`
 		Index     indexCmd          `cmd:"" help:"Replay a prefix trace on the block index of a fleet, and time it."`
+		Fleet     benchFleetCmd     `cmd:"" help:"Measure a gateway in front of a large fleet: CPU of a choice, memory of the index."`
 		Policies  policiesCmd       `cmd:"" help:"Compare eviction policies with the clairvoyant best."`
 		Curve     curveCmd          `cmd:"" help:"Compare the live miss-ratio curve with real caches of other sizes."`
 		Engine    engineCmd         `cmd:"" help:"Measure the CPU engine alone, and compare it with the machine's limits."`

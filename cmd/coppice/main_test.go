@@ -73,7 +73,7 @@ func runTests(m *testing.M) int {
 func command(t *testing.T, args ...string) (stdout, stderr string, ok bool) {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], args...)
-	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1")
+	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1", "GOGC=400") // it runs for a moment
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := cmd.Run()

@@ -22,6 +22,9 @@ import (
 // bitsOutput is the number of tokens that each request of TestRealBits generates.
 const bitsOutput = 6
 
+// bitsShared is the number of tokens that two prompts of TestRealBits share.
+const bitsShared = 48
+
 // bitsTest runs the same requests on SmolLM2 in different ways. The first way gives the tokens and the
 // digests of all logit bits that the others must give.
 type bitsTest struct {
@@ -43,8 +46,8 @@ func TestRealBits(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := tok.Encode(nil, opticks.Text())
-	// Two prompts that share 80 tokens, and another one.
-	prompts := [][]kv.Token{text[:112], slices.Concat(text[:80], text[900:940]), text[2000:2136]}
+	// Two prompts that share three pages, and another one.
+	prompts := [][]kv.Token{text[:64], slices.Concat(text[:bitsShared], text[900:940]), text[2000:2072]}
 	digests := map[uint64]kv.DType{}
 	for _, d := range cpu.KVTypes() {
 		t.Run(d.String(), func(t *testing.T) {
@@ -199,8 +202,8 @@ func (b *bitsTest) cached(t *testing.T) {
 	}
 }
 
-// tiers runs two prompts in turns on a device with room for one, so that they come back from host memory, and again in
-// a node that finds them on disk.
+// tiers runs two prompts in turns on a device with room for one, five of its seven pages, so that they come back from host
+// memory, and again in a node that finds them on disk.
 func (b *bitsTest) tiers(t *testing.T) {
 	dir := t.TempDir()
 	for _, tier := range []kv.Tier{kv.TierHost, kv.TierDisk} {
@@ -209,7 +212,7 @@ func (b *bitsTest) tiers(t *testing.T) {
 			cfg.HostBytes = 128 << 20
 		}
 		// A second for a token, so that fetching always seems faster than computing.
-		m := b.local(t, 192, coppice.Config{Tiers: coppice.Tiers{Open: cfg.Open, Write: tiering.Through, TokenSeconds: 1}})
+		m := b.local(t, 112, coppice.Config{Tiers: coppice.Tiers{Open: cfg.Open, Write: tiering.Through, TokenSeconds: 1}})
 		from := map[int]int{} // by ask: tokens that came from the tier
 		// On a stalled machine reads may pass their deadline: then the prompt is computed, with the same bits.
 		for round := 0; round < 20 && len(from) < 4; round++ {
@@ -234,8 +237,8 @@ func (b *bitsTest) tiers(t *testing.T) {
 	}
 }
 
-// written waits until the first tier has some extents: KV that leaves the device is found in a tier only once its
-// copy is complete.
+// written waits until the first tier has both extents of a prompt: KV that leaves the device is found in a tier only
+// once its copy is complete.
 func (b *bitsTest) written(t *testing.T, node *coppice.Node) {
 	t.Helper()
 	until(t, "copies to host memory", func() string {
@@ -243,7 +246,7 @@ func (b *bitsTest) written(t *testing.T, node *coppice.Node) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m := st.Tiers[0]; m.Extents < 3 && m.Lost+m.Errors == 0 {
+		if m := st.Tiers[0]; m.Extents < 2 && m.Lost+m.Errors == 0 {
 			return fmt.Sprintf("%d extents", m.Extents)
 		}
 		return ""
@@ -291,7 +294,7 @@ func (b *bitsTest) planted(t *testing.T) {
 	p.on.Store(false)
 	for i := range 2 {
 		e := b.run(t, m.Node, b.request(0, i == 1))
-		if e.CachedTokens < 80 || b.difference(i, e) == "" {
+		if e.CachedTokens < bitsShared || b.difference(i, e) == "" {
 			t.Errorf("temperature %d: cached KV of another prefix was not found, with %d tokens cached", i, e.CachedTokens)
 		}
 	}

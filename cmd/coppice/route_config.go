@@ -45,9 +45,10 @@ func (c *routeCmd) gateway(ctx context.Context, keys []server.Key, file []byte, 
 		},
 		// The gateway takes zeros for its defaults: translate those that mean none. A nanosecond is over before any
 		// request ends and frees a worker.
-		EventOutlast: cmp.Or(c.Outlast, -1), StallAfter: cmp.Or(c.StallAfter, -1), Retries: cmp.Or(c.Retries, -1), QueueTimeout: cmp.Or(c.QueueTimeout, 1),
+		EventOutlast: cmp.Or(c.Outlast, -1), StallAfter: cmp.Or(c.StallAfter, -1), Retries: cmp.Or(c.Retries, -1), Repeats: cmp.Or(c.Repeats, -1), QueueTimeout: cmp.Or(c.QueueTimeout, 1),
 		GuessTTL: c.GuessTTL, NoPredict: !c.Predict, ProbeEvery: c.ProbeEvery, ProbeTimeout: c.ProbeTimeout,
 		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxOpen: c.MaxOpen, WriteTimeout: c.WriteTimeout, AllowHosts: c.AllowHost, CORS: c.CORS, NoPage: !c.Page, Version: version(), Log: log,
+		Record: c.Record, RecordBytes: int(c.RecordMax),
 	}
 	if cfg.Router.Weights, err = c.weights(); err != nil {
 		return cfg, err
@@ -109,8 +110,11 @@ func (c *routeCmd) workerKey(keys []server.Key, register bool) (string, error) {
 // --model, if given, and the namespaces of --salts. digest identifies the tokenizer.
 func (c *routeCmd) prompts(ctx context.Context) (cfg gateway.PromptConfig, digest string, err error) {
 	cfg.Namespace = conversation.Namespace
-	if c.Salts == "plain" {
+	switch c.Salts {
+	case "plain":
 		cfg.Namespace = plainNamespace
+	case "auto":
+		cfg.ForeignNamespace = plainNamespace
 	}
 	if c.Model == "" {
 		return cfg, "", nil
@@ -165,6 +169,12 @@ func (c *routeCmd) events(cfg *gateway.Config) error {
 			return errors.New("--events none excludes other values of --events")
 		case text == "none":
 			cfg.Approximate = true
+			continue
+		}
+		if rest, ok := strings.CutPrefix(text, gateway.BindScheme); ok {
+			if err := c.bind(cfg, rest); err != nil {
+				return err
+			}
 			continue
 		}
 		t, err := eventurl.Parse(text)

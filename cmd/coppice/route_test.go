@@ -138,6 +138,28 @@ func TestRouteRefuses(t *testing.T) {
 	refused(t, []string{"--addr", l.Addr().String(), "in use"}, "route", "--addr", l.Addr().String(), "--worker", "http://127.0.0.1:1")
 }
 
+// TestRouteBinds: --events zmq+bind:// says where the router listens.
+func TestRouteBinds(t *testing.T) {
+	for text, want := range map[string]gateway.Bind{
+		"*:5557":                                   {Host: "*", Port: 5557},
+		":5557?topic=kv@&replay=5558":              {Host: "*", Port: 5557, Topic: "kv@", ReplayPort: 5558},
+		"10.0.0.1:5557?from=any":                   {Host: "10.0.0.1", Port: 5557, AnyAddress: true},
+		"[::]:5557?from=worker&replay=0&topic=a,b": {Host: "::", Port: 5557, Topic: "a,b"},
+	} {
+		if got, err := gateway.ParseBind(text); err != nil || *got != want {
+			t.Errorf("%s: %+v, %v", text, got, err)
+		}
+	}
+	for text, want := range map[string]string{
+		"zmq+bind://*": "want a host and a port", "zmq+bind://*:0": "want a host and a port", "zmq+bind://*:1?from=here": `from is "here"`, "zmq+bind://*:1?x=y": `unknown parameter "x"`,
+		"zmq+bind://*:1?replay=many": `replay is "many"`, "auto,zmq+bind://*:1,zmq+bind://*:2": "already one of this kind", "zmq+bind://*:1?topic=a&topic=b": "topic is given twice",
+	} {
+		if err := (&routeCmd{Events: []string{text}}).events(&gateway.Config{}); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "--events zmq+bind://") {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+}
+
 // TestRouteWorkers checks the workers given by flags, file and --events together.
 func TestRouteWorkers(t *testing.T) {
 	ports := &eventurl.ZMQ{Host: "*", Port: 5557, Replay: 6557, Topic: "T"}
@@ -239,7 +261,7 @@ func TestRouteZeros(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.StallAfter >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
+	if cfg = cfg.WithDefaults(); cfg.Retries != -1 || cfg.Repeats != -1 || cfg.StallAfter >= 0 || cfg.QueueTimeout != 1 || cfg.MaxBodyBytes != 2 || cfg.MaxBodiesBytes != 3 || cfg.WorkerKey != c.APIKey {
 		t.Errorf("%+v", cfg)
 	}
 }

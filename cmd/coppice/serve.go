@@ -80,6 +80,7 @@ type serveCmd struct {
 	FailedGrace      time.Duration        `name:"failed-grace" default:"5s" min:"0s" help:"How long to answer 503 after the device has failed. Then the process exits with status 3, so that a supervisor can restart it."`
 	MaxTokenize      byteSize             `name:"max-tokenize" default:"1MiB" min:"1" help:"Largest request body of /tokenize and /detokenize, whose answers are longer than their requests."`
 	MaxTimeout       time.Duration        `name:"max-timeout" default:"10m" min:"1ns" help:"Longest time for a request."`
+	PingInterval     time.Duration        `name:"ping-interval" default:"10s" min:"1ms" max:"24h" help:"A stream that has nothing to send for this long while its request is computed sends its beginning or a ping, so that clients and proxies go on waiting."`
 	MetricAliases    string               `name:"metric-aliases" default:"vllm" enum:"vllm,none" help:"Second names of metrics: vllm (vllm:num_requests_running and others, for vLLM's dashboards and endpoint pickers) or none."`
 	Pprof            bool                 `help:"Serve /debug/pprof/ to admins."`
 	OTLPEndpoint     string               `name:"otlp-endpoint" placeholder:"URL" help:"Send a trace of each request to this URL, by OTLP over HTTP."`
@@ -138,7 +139,7 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 	defer stopTracing()
 	cfg := server.Config{
 		Node: served.node, Model: served.names[0], Aliases: served.names[1:], Sampling: &served.sampling, TokenizerInfo: served.tokenizerInfo, Template: served.node.Template(), Created: served.created, About: served.about, Keys: keys, TLS: certificates, CallForm: toolcall.FormByName(c.ToolParser), Controls: c.ControlTokens, ToolsPrompt: c.ToolsPrompt, KeepNonces: c.StripNonces == "off", NoPrefixWatch: !c.PrefixWatch, UnknownFields: c.UnknownFields, AllowHosts: c.hosts(w.Card().URL), CORS: c.CORS,
-		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxInputs: c.MaxInputs, ResponsesDir: c.ResponsesDir, ResponsesBytes: served.stored, MaxTimeout: c.MaxTimeout, WriteTimeout: c.WriteTimeout,
+		MaxBodyBytes: int(c.MaxBody), MaxBodiesBytes: int(c.MaxBodies), MaxTokenizeBytes: int(min(c.MaxTokenize, c.MaxBody)), MaxConns: c.MaxConns, MaxChoices: min(maxChoices, c.MaxRequests), MaxInputs: c.MaxInputs, ResponsesDir: c.ResponsesDir, ResponsesBytes: served.stored, MaxTimeout: c.MaxTimeout, PingInterval: c.PingInterval, WriteTimeout: c.WriteTimeout,
 		Card: w.Card(), Bundle: served.bundle, Page: c.Page, PageNote: served.note(), Version: version(), MetricAliases: c.MetricAliases, Pprof: c.Pprof, Log: log, AccessLog: c.AccessLog,
 	}
 	if tracer != nil {

@@ -118,16 +118,26 @@ type simFleetCmd struct {
 	EventDelay time.Duration      `name:"event-delay" default:"0s" help:"Delay between a step and the arrival of its cache events at the router."`
 	Predict    time.Duration      `default:"0s" help:"How long the router counts a prompt as cached at the worker that got it, in addition to events."`
 	PredictReq bool               `name:"predict-requests" help:"Predict as coppice route does: a prompt counts as cached at its worker until its first token."`
+	Gateways   int                `default:"1" min:"1" max:"64" help:"Number of gateways, which get the requests in turn and tell each other their reservations."`
+	Lag        time.Duration      `default:"0s" help:"Delay of all messages to and from the last gateway: reservations, and workers' cache events."`
 	RestartAt  time.Duration      `name:"restart-at" default:"0s" help:"Time at which the first worker restarts with an empty cache; its requests are sent again. 0: never."`
 	Weight     map[string]float64 `placeholder:"NAME=X" help:"Weights of the policies, for example itl=0.05;backlog=0. Default: the router's."`
+	Decisions  string             `type:"path" placeholder:"FILE" help:"Score the policies on the decisions that coppice route --record FILE wrote, in place of simulated traces: times to first tokens, and the regret of each choice, by a model of the workers that is fitted to the recording."`
+	Each       bool               `help:"With --decisions: print the regret of each choice."`
 	Time       bool               `help:"Also time the choices. This column differs from run to run."`
 	tableFlags
 }
 
 // Run is called by kong.
 func (c *simFleetCmd) Run(ctx context.Context) error {
+	if c.Decisions != "" {
+		return c.score(ctx)
+	}
+	if c.Each {
+		return errors.New("--each is for --decisions")
+	}
 	cfg := fleet.CompareConfig{Workers: c.Workers, Policies: c.Policies, Load: c.Load / 100, Requests: c.Requests, Seed: c.Seed, Base: fleet.Config{
-		Kind: c.Worker, KVTokens: c.KVTokens, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
+		Kind: c.Worker, KVTokens: c.KVTokens, StepTokens: c.StepTokens, EventDelay: c.EventDelay, Gateways: c.Gateways, Lag: c.Lag, Predict: c.Predict, PredictRequests: c.PredictReq, RestartAt: c.RestartAt,
 	}}
 	if c.Predict > 0 && c.PredictReq {
 		return errors.New("--predict and --predict-requests exclude each other: give one of them")

@@ -76,6 +76,14 @@ func TestSimFleetRefuses(t *testing.T) {
 		"Weights: ITL is -1":             {"--weight=itl=-1", "--requests", "20"},
 		`no weight "speed"`:              {"--weight=speed=1", "--requests", "20"},
 		"0 workers, want 1":              {"--workers", "0"},
+		"--each is for --decisions":      {"--each"},
+		"omit --workers":                 {"--decisions", "sim.go", "--workers", "3"},
+		"omit --event-delay":             {"--decisions", "sim.go", "--event-delay", "3s"},
+		"omit buckets":                   {"--decisions", "sim.go", "--policies", "buckets:2:turn"},
+		"--decisions: open":              {"--decisions", "none.jsonl"},
+		"route --record writes such":     {"--decisions", "sim.go"},
+		"at least 2 gateways":            {"--lag", "1s"},
+		"want PredictRequests":           {"--gateways", "2", "--predict", "1s"},
 	} {
 		refused(t, []string{want}, append([]string{"sim", "fleet"}, args...)...)
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"math/rand/v2"
-	"syscall"
 	"time"
 )
 
@@ -103,15 +102,15 @@ func (s *soak) begin(f soakFault) {
 		w.kill()
 		h.undo = func() { s.workers[f.victim] = s.worker(f.victim) }
 	case "stop":
-		w.signal(syscall.SIGSTOP)
-		h.undo = func() { w.signal(syscall.SIGCONT) }
+		w.pause()
+		h.undo = func() { w.resume() }
 	case "kill NATS":
 		s.nats.kill()
 		h.undo = func() { s.nats = startNATS(s.T, s.natsAt) }
 	case "stop NATS":
 		n := s.nats
-		n.signal(syscall.SIGSTOP)
-		h.undo = func() { n.signal(syscall.SIGCONT) }
+		n.pause()
+		h.undo = func() { n.resume() }
 	case "fill":
 		if !s.mounted {
 			return

@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -118,7 +117,7 @@ func (s *soak) gather() {
 	s.crowd.begin(s.T, s.asked)
 	s.Cleanup(func() {
 		for _, p := range append([]*process{s.nats}, s.workers...) {
-			p.signal(syscall.SIGCONT) // a stopped process cannot end
+			p.resume() // a stopped process cannot end
 		}
 	})
 }

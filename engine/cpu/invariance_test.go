@@ -45,7 +45,10 @@ func varied(m *model.Model) enginetest.Factory { return variedWith(m, kv.F32) }
 
 // variedWith is varied with KV of a type.
 func variedWith(m *model.Model, kind kv.DType) enginetest.Factory {
-	n, isas := 0, ISAs()
+	n, isas := 0, ownISAs()
+	if m.Embed().Quantized() || m.Layers()[0].Gate.Quantized() {
+		isas = ISAs()
+	}
 	if underRace && len(isas) > 1 {
 		isas = isas[1:]
 	}
@@ -65,7 +68,7 @@ func variedWith(m *model.Model, kind kv.DType) enginetest.Factory {
 func TestPlantedOrdersAreCaught(t *testing.T) {
 	for _, weights := range []string{"mistral-d128-bf16", "qwen2-d32-f32"} {
 		m := openModel(t, readGolden(t).model(t, weights).dir(t))
-		eachVector(t, func(t *testing.T, ops *kernels) {
+		eachOwnVector(t, func(t *testing.T, ops *kernels) {
 			for _, c := range []struct {
 				what   string
 				ops    *kernels

@@ -2,6 +2,8 @@ package cpu
 
 import (
 	"errors"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -62,9 +64,68 @@ func productPaths() []*kernels {
 	return all
 }
 
+// ownISAs returns the paths of this machine without those that have all kernels of the path before, but for
+// quantised weights: those with VNNI.
+func ownISAs() (own []ISA) {
+	var before *kernels
+	for _, isa := range ISAs() {
+		k := kernelsOf(isa)
+		if before == nil || !sameButQuant(k, before) {
+			own = append(own, isa)
+		}
+		before = k
+	}
+	return own
+}
+
+// sameButQuant reports whether two paths have the same functions, but for quantised weights.
+func sameButQuant(a, b *kernels) bool {
+	var equal func(x, y reflect.Value) bool
+	equal = func(x, y reflect.Value) bool {
+		switch x.Kind() {
+		case reflect.Func:
+			return x.Pointer() == y.Pointer()
+		case reflect.Struct:
+			for i := range x.NumField() {
+				if !equal(x.Field(i), y.Field(i)) {
+					return false
+				}
+			}
+			return true
+		case reflect.Slice:
+			if x.Len() != y.Len() {
+				return false
+			}
+			for i := range x.Len() {
+				if !equal(x.Index(i), y.Index(i)) {
+					return false
+				}
+			}
+			return true
+		}
+		return x.Equal(y)
+	}
+	x, y := *a, *b
+	x.isa, x.quant, y.isa, y.quant = "", nil, "", nil
+	return equal(reflect.ValueOf(x), reflect.ValueOf(y))
+}
+
+// TestOwnISAs checks which paths the tests without quantised weights leave out.
+func TestOwnISAs(t *testing.T) {
+	for _, isa := range ISAs() {
+		vnni := isa == AVXVNNI || isa == AVX512VNNI
+		if own := slices.Contains(ownISAs(), isa); own == vnni {
+			t.Errorf("%s is left out: %v", isa, !own)
+		}
+	}
+	if k := kernelsOf(Portable); len(ISAs()) > 1 && sameButQuant(k, kernelsOf(ISAs()[1])) {
+		t.Error("a path of vectors has the functions of the portable one")
+	}
+}
+
 // TestConformanceOnEachPath runs the suite on the paths that TestConformance does not choose.
 func TestConformanceOnEachPath(t *testing.T) {
-	isas := ISAs()
+	isas := ownISAs() // TestConformance takes the last one's kernels
 	for _, isa := range isas[:len(isas)-1] {
 		t.Run(isa.String(), func(t *testing.T) {
 			t.Setenv(ISAVariable, isa.String())

@@ -75,7 +75,7 @@ func TestConformance(t *testing.T) {
 
 var (
 	every     = flag.Bool("every", false, "run the whole suite on models of all architectures and head sizes, two minutes")
-	allShapes = flag.Bool("shapes", false, "run the checks of kernels on these models, and the whole suite without graphs")
+	allShapes = cuda.AllShapes
 )
 
 // modelFree names the checks of sampling, of copies and of the contract, which depend on no model: drafts are computed as the tokens of a

@@ -1,5 +1,7 @@
 package cuda
 
+import "flag"
+
 // RaceDetector exports raceDetector to external tests.
 const RaceDetector = raceDetector
 
@@ -11,3 +13,6 @@ func Wait(b *Backend) { <-b.done }
 
 // Uploaded returns the bytes that the last step uploaded. No batch may be in flight.
 func Uploaded(b *Backend) int { return b.dev.uploaded }
+
+// AllShapes is the flag -shapes, which TestGolden and TestConformanceOfShapes have in common.
+var AllShapes = flag.Bool("shapes", false, "run the checks of kernels on models of all architectures and head sizes, the whole suite without graphs, and all golden prompts")

@@ -96,7 +96,7 @@ func (w *weights) part(path string) (*gguf.File, error) {
 		return nil, err
 	}
 	if !bytes.HasPrefix(data, []byte("GGUF")) {
-		return nil, fmt.Errorf("%s: %w", path, damaged("the file is no GGUF file; %s", makeHint))
+		return nil, fmt.Errorf("%s: %w", path, damaged("the file is no GGUF file; %s", openHint))
 	}
 	return w.add(data, path)
 }

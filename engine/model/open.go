@@ -12,7 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-const makeHint = "give a GGUF file or a Hugging Face model directory, or make a small model with \"coppice make-model DIR\""
+const openHint = "give a GGUF file or a directory of a Hugging Face model"
 
 // Open reads the model at path: a GGUF file, with its further parts if it is split, or a
 // directory with config.json, model.safetensors or its shards, tokenizer.json, and optionally
@@ -62,11 +62,11 @@ func checkDirectory(dir string, config *Config, w *weights) (*Model, error) {
 
 func readConfig(dir string) (*Config, error) {
 	if _, err := os.Stat(dir); err != nil {
-		return nil, fmt.Errorf("model: no model at %s; %s: %w", dir, makeHint, err)
+		return nil, fmt.Errorf("model: no model at %s; %s: %w", dir, openHint, err)
 	}
 	data, err := readFile(filepath.Join(dir, "config.json"), maxConfigBytes)
 	if err != nil {
-		return nil, fmt.Errorf("model: no config.json in %s; %s: %w", dir, makeHint, err)
+		return nil, fmt.Errorf("model: no config.json in %s; %s: %w", dir, openHint, err)
 	}
 	generation, err := readFile(filepath.Join(dir, "generation_config.json"), maxConfigBytes)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -122,17 +122,17 @@ func TestAlignmentDoesNotMatter(t *testing.T) {
 func TestOpenSaysWhatIsMissing(t *testing.T) {
 	base := t.TempDir()
 	absent := filepath.Join(base, "absent")
-	if _, err := Open(absent); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), absent) || !strings.Contains(err.Error(), "coppice make-model") {
+	if _, err := Open(absent); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), absent) || !strings.Contains(err.Error(), "give a GGUF file") {
 		t.Errorf("missing directory: %v", err)
 	}
 	plain := filepath.Join(base, "plain")
-	for text, want := range map[string]string{"": "0 bytes is no size of a GGUF file", "plain text": "is no GGUF file; give a GGUF file or a Hugging Face model directory"} {
+	for text, want := range map[string]string{"": "0 bytes is no size of a GGUF file", "plain text": "is no GGUF file; give a GGUF file or a directory of a Hugging Face model"} {
 		write(t, []byte(text), plain)
 		if _, err := Open(plain); !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q for a model: %v, want %q", text, err, want)
 		}
 	}
-	for _, file := range []string{"config.json", "tokenizer.json", weightsFile} {
+	for file, advice := range map[string]string{"config.json": "give a GGUF file", "tokenizer.json": "complete the download", weightsFile: "complete the download"} {
 		dir := nano(t)
 		if err := os.Remove(filepath.Join(dir, file)); err != nil {
 			t.Fatal(err)
@@ -142,7 +142,7 @@ func TestOpenSaysWhatIsMissing(t *testing.T) {
 			t.Errorf("no %s: error %v", file, err)
 			continue
 		}
-		for _, want := range []string{file, dir, "coppice make-model"} {
+		for _, want := range []string{file, dir, advice} {
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("no %s: error %q lacks %q", file, err, want)
 			}

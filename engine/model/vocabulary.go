@@ -99,7 +99,7 @@ func (m *Model) openTokenizer(dir string) error {
 		return fmt.Errorf("model: the tokenizer.json in %s is not one that can be read: %w", dir, err)
 	}
 	if err != nil {
-		return fmt.Errorf("model: no usable tokenizer.json in %s; complete the download, or %s: %w", dir, makeHint, err)
+		return fmt.Errorf("model: no usable tokenizer.json in %s; complete the download, or %s: %w", dir, openHint, err)
 	}
 	m.tok = t
 	return m.checkVocabulary(dir, "tokenizer.json", "vocab_size in config.json")

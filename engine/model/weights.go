@@ -38,7 +38,7 @@ func openWeights(dir string) (*weights, error) {
 	}
 	if errors.Is(err, fs.ErrNotExist) {
 		err = fmt.Errorf("model: neither %s nor %s is in %s; only safetensors weights are read there (no .bin; of GGUF give the file): "+
-			"complete the download, or make a small model with \"coppice make-model DIR\": %w",
+			"complete the download: %w",
 			weightsFile, indexFile, dir, fs.ErrNotExist)
 	}
 	if err != nil {

@@ -47,6 +47,9 @@ type Card struct {
 
 	BlockTokens int `json:"block_tokens,omitempty" min:"0" max:"1<<40"` // tokens per block in its events
 	PoolTokens  int `json:"pool_tokens,omitempty" min:"0" max:"1<<40"`  // size of its KV pool
+	// HitTokens is the number of tokens of whose multiples the worker reuses cached prefixes, never a prompt's last token.
+	// 0: it reuses cached tokens one by one. See router.WorkerSpec.
+	HitTokens int `json:"hit_tokens,omitempty" min:"0" max:"1<<30"`
 	// StepTokens is the most prompt tokens per step; vLLM's max_num_batched_tokens.
 	StepTokens int `json:"step_tokens,omitempty" min:"0" max:"1<<40"`
 	// ChunkTokens is the most prompt tokens that one long prompt takes of a step while other

@@ -40,6 +40,9 @@ func (s *Set) change(f func()) {
 // Store implements [events.Sink].
 func (s *Set) Store(_ kv.Rank, st events.Stored) (err error) {
 	s.change(func() {
+		if st.Named {
+			return // the set knows no tiers
+		}
 		if st.HasParent && !s.held[st.Parent] {
 			err = events.ErrUnknownParent
 			return

@@ -50,7 +50,8 @@ func Split(texts []string) []string {
 	return all
 }
 
-var ourScheme = regexp.MustCompile(`^(zmq|nats|tls)://`)
+// ourScheme matches the beginning of a URL for events. zmq+bind is one of coppice route alone.
+var ourScheme = regexp.MustCompile(`^(zmq|zmq\+bind|nats|tls)://`)
 
 // plainHosts matches a list of hosts, with or without ports.
 var plainHosts = regexp.MustCompile(`^(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?(,(\*|[\w.-]*|\[[\w.:%]*\])(:\d*)?)*$`)
@@ -69,8 +70,9 @@ func Redact(text string) string {
 		hosts = rest[:i]
 	}
 	at := strings.LastIndexByte(rest, '@')
+	isZMQ := scheme == "zmq://" || scheme == "zmq+bind://"
 	switch plain := plainHosts.MatchString(hosts); {
-	case at < 0 && (plain || scheme == "zmq://" || scheme == ""), plain && scheme == "zmq://":
+	case at < 0 && (plain || isZMQ || scheme == ""), plain && isZMQ:
 		return text
 	case at < 0:
 		return scheme + "(secret)"

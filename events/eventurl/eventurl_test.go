@@ -38,7 +38,7 @@ func TestParseAll(t *testing.T) {
 func TestRedact(t *testing.T) {
 	for text, want := range map[string]string{
 		"": "", "auto": "auto", "10.0.0.1:8080": "10.0.0.1:8080", "nats://a:4222,b?prefix=p": "nats://a:4222,b?prefix=p", "tls://[::1]:1/": "tls://[::1]:1/",
-		"zmq://*:5557?topic=kv@x@y": "zmq://*:5557?topic=kv@x@y", "zmq://*:many": "zmq://*:many", "http://host:80/v1": "http://host:80/v1",
+		"zmq://*:5557?topic=kv@x@y": "zmq://*:5557?topic=kv@x@y", "zmq://*:many": "zmq://*:many", "zmq+bind://*:5557?topic=kv@": "zmq+bind://*:5557?topic=kv@", "http://host:80/v1": "http://host:80/v1",
 		"nats://me:QXZJ@a:1?creds=f": "nats://(secret)@a:1?creds=f", "nats://me:QXZJ": "nats://(secret)", "me:QXZJ@a:1": "(secret)@a:1", "nats://hush@a": "nats://(secret)@a",
 	} {
 		if got := Redact(text); got != want {

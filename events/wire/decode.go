@@ -142,7 +142,7 @@ func (d *Decoder) readEvents() {
 
 // check verifies that an event's fields agree with each other.
 func (d *Decoder) check(e *Event) {
-	if e.Kind == BlockStored && d.r.err == nil {
+	if e.Kind == BlockStored && d.r.err == nil && !e.NamesOnly() {
 		if e.BlockTokens == 0 {
 			d.r.fail("BlockStored without a block size")
 		} else if len(e.Tokens) != len(e.Hashes)*e.BlockTokens {
@@ -168,19 +168,35 @@ func (d *Decoder) readArray(e *Event) bool {
 		return false
 	}
 	e.Kind = kind
-	fields, least := layouts[kind].fields, layouts[kind].least
-	if n--; n < least {
-		r.fail("%v of %d fields, at least %d", kind, n, least)
+	l := &layouts[kind]
+	if n--; n < l.least {
+		r.fail("%v of %d fields, at least %d", kind, n, l.least)
 		return true
 	}
 	for at := 0; at < n && r.err == nil; at++ {
-		if at < len(fields) {
-			d.readField(e, fields[at])
+		switch {
+		case at >= l.positions:
+			r.skip()
+		case l.fields[at] == fieldLoRA && r.at(msgp.MapType):
+			d.readMetadata(e)
+		default:
+			d.readField(e, l.fields[at])
+		}
+	}
+	return true
+}
+
+// readMetadata reads the map that SGLang's array form has after the medium if the request had a salt
+// (BlockStoredMetadata in its kv_events.py). Other keys are skipped.
+func (d *Decoder) readMetadata(e *Event) {
+	r := &d.r
+	for n := r.mapping(); n > 0 && r.err == nil; n-- {
+		if string(r.text("key", 64)) == fieldNames[fieldSalt] {
+			d.readField(e, fieldSalt)
 		} else {
 			r.skip()
 		}
 	}
-	return true
 }
 
 // readMap reads an event in map form into e. It returns false for an unknown tag.
@@ -255,6 +271,14 @@ func (d *Decoder) readField(e *Event, f field) {
 		e.SpecKind = r.text("kind of cache", text)
 	case fieldWindow:
 		value(r, "window", msgp.ReadInt64Bytes) // not needed
+	case fieldLocality:
+		if !r.at(msgp.StrType) { // not needed, and other publishers may have something else at its position
+			r.skip()
+			return
+		}
+		e.Locality = r.text("locality", text)
+	case fieldSalt: // a client chose it, so a long one must not make the batch unreadable
+		e.Salt = r.text("salt", len(r.buf))
 	}
 }
 

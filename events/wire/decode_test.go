@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/vmihailenco/msgpack/v5"
@@ -18,6 +19,15 @@ func pack(t testing.TB, v any) []byte {
 }
 
 type list = []any
+
+// mapped returns a map with its keys in this order.
+func mapped(t testing.TB, pairs ...any) msgpack.RawMessage {
+	raw := []byte{0x80 | byte(len(pairs)/2)}
+	for _, v := range pairs {
+		raw = append(raw, pack(t, v)...)
+	}
+	return raw
+}
 
 func TestMalformed(t *testing.T) {
 	hashes := list{uint64(1), uint64(2)}
@@ -87,6 +97,40 @@ func TestTruncated(t *testing.T) {
 		}
 		if _, err := d.Decode(append(payload, 0)); !errors.Is(err, ErrMalformed) {
 			t.Fatalf("%s and a byte: %v", g.Name, err)
+		}
+	}
+}
+
+// TestPublishersOfToday: what SGLang and vLLM write besides the fields of the goldens. The forms are those of SGLang's
+// python/sglang/srt/disaggregation/kv_events.py (arrays with a map after the medium, later maps) and of vLLM's
+// vllm/distributed/kv_events.py (locality).
+func TestPublishersOfToday(t *testing.T) {
+	hashes, tokens := list{uint64(1)}, list{1, 2}
+	var d Decoder
+	for name, c := range map[string]struct {
+		event                  any
+		salt, medium, locality string
+		namesOnly              bool
+	}{
+		"SGLang, array":         {list{"BlockStored", hashes, nil, tokens, 2, nil, "EXTERNAL", map[string]any{"cache_salt": "tenant"}}, "tenant", "EXTERNAL", "", false},
+		"SGLang, with more":     {list{"BlockStored", hashes, nil, tokens, 2, nil, "GPU", map[string]any{"session_id": "s", "cache_salt": "tenant"}}, "tenant", "GPU", "", false},
+		"SGLang, session alone": {list{"BlockStored", hashes, nil, tokens, 2, nil, "GPU", map[string]any{"session_id": "s"}}, "", "GPU", "", false},
+		"SGLang, no salt":       {list{"BlockStored", hashes, nil, tokens, 2, nil, "GPU"}, "", "GPU", "", false},
+		"SGLang, map": {mapped(t, "type", "BlockStored", "block_hashes", hashes, "parent_block_hash", nil, "token_ids", tokens, "block_size", 2,
+			"lora_id", nil, "medium", "GPU", "cache_salt", "tenant"), "tenant", "GPU", "", false},
+		"a long salt":     {list{"BlockStored", hashes, nil, tokens, 2, nil, "GPU", map[string]any{"cache_salt": strings.Repeat("x", 5000)}}, strings.Repeat("x", 5000), "GPU", "", false},
+		"vLLM, locality":  {list{"BlockStored", hashes, nil, tokens, 2, nil, "STORAGE", nil, nil, 0, nil, nil, "REMOTE", "connector"}, "", "STORAGE", "REMOTE", false},
+		"vLLM, removed":   {list{"BlockRemoved", hashes, "STORAGE", 0, "LOCAL", nil}, "", "STORAGE", "LOCAL", false},
+		"vLLM, offloaded": {list{"BlockStored", hashes, nil, list{}, 0, nil, "CPU", nil}, "", "CPU", "", true},
+	} {
+		b, err := d.Decode(pack(t, list{1.0, list{c.event}, nil}))
+		if err != nil || len(b.Events) != 1 {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		if e := &b.Events[0]; string(e.Salt) != c.salt || string(e.Medium) != c.medium || string(e.Locality) != c.locality || e.LoRA != nil ||
+			e.NamesOnly() != c.namesOnly {
+			t.Errorf("%s: salt %.20q, medium %q, locality %q, names only %v", name, e.Salt, e.Medium, e.Locality, e.NamesOnly())
 		}
 	}
 }

@@ -26,7 +26,6 @@ type exception struct {
 // added: split the function, or give part of the struct a type of its own that is a named field.
 var large = map[string]exception{
 	"bench fields schedPlay":                            {23, "the state of one replay, which one function drives"},
-	"bench/fleet fields play":                           {21, "the state of one simulated fleet, which one function drives"},
 	"engine/cpu fields step":                            {37, "buffers of one step, each a matrix of the transformer, and the kernels that it calls by name"},
 	"engine/cuda fields Backend":                        {22, "the device, its queues and its result memory have one owner"},
 	"engine/cuda fields launcher":                       {22, "each field is one argument that kernels share"},

@@ -9,9 +9,3 @@ import "unsafe"
 func Bytes[T Word](s []T) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(s))), wordBytes*len(s))
 }
-
-// As returns the numbers of s as the type To, without a copy. The result is a view like that of
-// [Bytes].
-func As[To, From ~uint64](s []From) []To {
-	return unsafe.Slice((*To)(unsafe.Pointer(unsafe.SliceData(s))), len(s))
-}

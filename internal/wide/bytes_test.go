@@ -40,23 +40,3 @@ func TestBytesOfEmptySlice(t *testing.T) {
 		}
 	}
 }
-
-func TestAsIsAView(t *testing.T) {
-	type number uint64
-	words := []uint64{1, 1 << 63, 3}
-	for lo := range 4 {
-		s := words[lo:]
-		got := As[number](s)
-		if len(got) != len(s) || cap(got) != len(s) {
-			t.Fatalf("%d numbers with room for %d, of %d", len(got), cap(got), len(s))
-		}
-		for i := range s {
-			if s[i]++; uint64(got[i]) != s[i] {
-				t.Fatalf("number %d of [%d,3) is %d, want %d", i, lo, got[i], s[i])
-			}
-		}
-	}
-	if got := As[number, uint64](nil); len(got) != 0 {
-		t.Errorf("%v of nothing", got)
-	}
-}

@@ -95,6 +95,8 @@ func described(a *Ask) string {
 	show("user", a.User)
 	show("salt", a.CacheSalt)
 	show("topk", fmt.Sprint(a.Sampling.TopK))
+	show("logprobs", fmt.Sprint(a.Logprobs))
+	show("top", fmt.Sprint(a.TopLogprobs))
 	show("variables", string(a.Options.Variables["reasoning_effort"]))
 	show("ignored", strings.Join(a.Ignored, ","))
 	return b.String()

@@ -144,7 +144,7 @@ func (o *object) appendTo(dst []byte) []byte {
 	m.raw("text", `{"format":`+orElse(s.format, `{"type":"text"}`)+`,"verbosity":`+orElse(s.verbosity, `"medium"`)+`}`)
 	m.raw("tool_choice", orElse(s.choice, `"auto"`))
 	m.raw("tools", orElse(s.tools, "[]"))
-	m.raw("top_logprobs", "0")
+	m.raw("top_logprobs", strconv.Itoa(a.TopLogprobs))
 	m.raw("top_p", "1")
 	if p := a.Sampling.TopP; p > 0 {
 		m = jsontext.AppendFloat(m[:len(m)-1], p)
@@ -217,7 +217,7 @@ func (o *object) appendItem(dst []byte, i int, it *conversation.Item, status str
 		m.raw(other, "[]")
 		m.raw(list, "[")
 		if len(it.Text) > 0 {
-			m = o.appendPart(m, it.Kind, string(it.Text))
+			m = o.appendPart(m, it)
 		}
 		m = append(m, ']')
 		m.raw("encrypted_content", "null")
@@ -227,23 +227,33 @@ func (o *object) appendItem(dst []byte, i int, it *conversation.Item, status str
 		m.raw("role", `"assistant"`)
 		m.raw("content", "[")
 		if len(it.Text) > 0 || status != "in_progress" {
-			m = o.appendPart(m, it.Kind, string(it.Text))
+			m = o.appendPart(m, it)
 		}
 		m = append(m, ']')
 	}
 	return append(m, '}')
 }
 
-// appendPart writes the part of a message or of reasoning, which goes into the summary if the request asks for one.
-func (o *object) appendPart(dst []byte, kind conversation.Kind, text string) []byte {
-	what := `{"type":"output_text","annotations":[],"logprobs":[],"text":`
+// appendPart writes the only part of a message or of reasoning, which goes into the summary if the request asks for one.
+func (o *object) appendPart(dst []byte, it *conversation.Item) []byte {
 	switch {
-	case kind == conversation.Thought && o.ask.shown.summary != "":
-		what = `{"type":"summary_text","text":`
-	case kind == conversation.Thought:
-		what = `{"type":"reasoning_text","text":`
+	case it.Kind != conversation.Thought:
+		dst = append(appendScores(append(dst, `{"type":"output_text","annotations":[],`...), it.Scores), `,"text":`...)
+	case o.ask.shown.summary != "":
+		dst = append(dst, `{"type":"summary_text","text":`...)
+	default:
+		dst = append(dst, `{"type":"reasoning_text","text":`...)
 	}
-	return append(jsontext.AppendString(append(dst, what...), text), '}')
+	return append(jsontext.AppendString(dst, string(it.Text)), '}')
+}
+
+// appendScores writes the member logprobs.
+func appendScores(dst []byte, all []conversation.Score) []byte {
+	return jsontext.AppendList(append(dst, `"logprobs":`...), all, func(dst []byte, s conversation.Score) []byte {
+		dst = append(conversation.AppendScore(dst, &s), `,"top_logprobs":`...)
+		dst = jsontext.AppendList(dst, s.Top, func(dst []byte, t conversation.Score) []byte { return append(conversation.AppendScore(dst, &t), '}') })
+		return append(dst, '}')
+	})
 }
 
 // callID returns the id of a call as clients see it.

@@ -41,13 +41,10 @@ func Peek(body []byte, p *openai.Peeked) (names string, err error) {
 	if r.choice.None {
 		a.Options.Tools = nil
 	}
-	p.Model, p.User, p.CacheSalt, p.PublicTokens, p.Stream = a.Model, a.User, a.CacheSalt, a.PublicTokens, a.Stream
+	p.Model, p.User, p.CacheSalt, p.Session, p.PublicTokens, p.Stream = a.Model, a.User, a.CacheSalt, a.Session, a.PublicTokens, a.Stream
 	p.N, p.OutputTokens, p.Messages, p.Options = 1, a.MaxTokens, a.Messages, a.Options
 	if a.Priority != 0 {
 		p.Hints.Priority = strconv.Itoa(int(a.Priority))
-	}
-	if a.Session != "" {
-		p.User = a.Session // one session, one worker
 	}
 	if r.Doubt != nil {
 		p.Doubt = fmt.Errorf("openai: %w", r.Doubt)

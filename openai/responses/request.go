@@ -95,9 +95,8 @@ var fields = map[string]setter{
 	"temperature":       func(r *reading, v value) { r.ask.Sampling.Temperature = r.Number(v, 0, 2) },
 	"top_p":             func(r *reading, v value) { r.ask.Sampling.TopP = r.Above(v, 1) },
 	"top_logprobs": func(r *reading, v value) {
-		if r.Integer(v, 0, openai.MaxTopLogprobs) > 0 {
-			r.Fail(v, conversation.Unsupported, "%s is not supported here: /v1/chat/completions gives log-probabilities", v)
-		}
+		r.ask.TopLogprobs = int(r.Integer(v, 0, openai.MaxTopLogprobs))
+		r.ask.Logprobs = r.ask.Logprobs || r.ask.TopLogprobs > 0
 	},
 	"include":   (*reading).include,
 	"text":      (*reading).text,
@@ -224,10 +223,10 @@ func (r *reading) cacheKey(v value) {
 
 // include reads the list of parts that the answer should have in addition.
 func (r *reading) include(v value) {
-	for i, s := range r.Texts(v, maxIncludes) {
+	for _, s := range r.Texts(v, maxIncludes) {
 		switch s {
 		case "message.output_text.logprobs":
-			r.Fail(v.Index(i), conversation.Unsupported, "%s is %q, which is not supported here: /v1/chat/completions gives log-probabilities", v.Index(i), s)
+			r.ask.Logprobs = true
 		case "reasoning.encrypted_content": // reasoning is sent as it is, and taken back
 		default: // of tools that run in the server: there are none
 			r.Ignore("include")

@@ -3,6 +3,7 @@ package responses
 import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/internal/jsontext"
+	"github.com/coppice-llm/coppice/openai"
 )
 
 // stream writes a response as server-sent events. Each has a number, and the response has all that the events said at its end.
@@ -10,6 +11,7 @@ type stream struct {
 	wire   *Wire
 	number int // of the next event
 	all    conversation.Answer
+	scored int // scores of the last item that were sent
 	object object
 }
 
@@ -36,6 +38,10 @@ func (s *stream) Begin(dst []byte, h *conversation.Head) []byte {
 
 // Event writes the events of a part of the output.
 func (s *stream) Event(dst []byte, e conversation.Event) []byte {
+	if e.Kind == conversation.Scores {
+		s.all.Add(e)
+		return dst
+	}
 	before := len(s.all.Items)
 	if before > 0 && (e.Kind == conversation.Call || e.Kind != conversation.Arguments && s.all.Items[before-1].Kind != e.Kind) {
 		dst = s.close(dst, "completed")
@@ -47,14 +53,25 @@ func (s *stream) Event(dst []byte, e conversation.Event) []byte {
 	if e.Kind == conversation.Call {
 		return dst
 	}
+	scored := s.scored
+	if len(s.all.Items) > before {
+		scored = 0
+	}
+	s.scored = len(s.last().Scores)
 	return s.inItem(dst, s.names().delta, func(dst []byte) []byte {
 		dst = jsontext.AppendString(append(dst, `"delta":`...), e.Text)
 		if e.Kind == conversation.Text {
-			dst = append(dst, `,"logprobs":[]`...)
+			dst = appendScores(append(dst, ','), s.last().Scores[scored:])
 		}
 		return dst
 	})
 }
+
+// RepeatsScores implements conversation.Repeats.
+func (s *stream) RepeatsScores() bool { return s.wire.ask.Logprobs }
+
+// Ping writes a comment, which clients leave out.
+func (s *stream) Ping(dst []byte) []byte { return append(dst, openai.Ping...) }
 
 // names are the names of the events of the last item; "" for those that it has not.
 type names struct{ part, delta, done, index string }
@@ -104,8 +121,8 @@ func (s *stream) item(dst []byte, kind string, it *conversation.Item, status str
 }
 
 // part writes an event with the part of the last item.
-func (s *stream) part(dst []byte, kind, text string) []byte {
-	return s.inItem(dst, kind, func(dst []byte) []byte { return s.object.appendPart(append(dst, `"part":`...), s.last().Kind, text) })
+func (s *stream) part(dst []byte, kind string, it *conversation.Item) []byte {
+	return s.inItem(dst, kind, func(dst []byte) []byte { return s.object.appendPart(append(dst, `"part":`...), it) })
 }
 
 // open writes the beginning of the last item.
@@ -113,7 +130,7 @@ func (s *stream) open(dst []byte) []byte {
 	it := s.last()
 	dst = s.item(dst, "response.output_item.added", &conversation.Item{Kind: it.Kind, CallID: it.CallID, Name: it.Name}, "in_progress")
 	if name := s.names().part; name != "" {
-		dst = s.part(dst, name+".added", "")
+		dst = s.part(dst, name+".added", &conversation.Item{Kind: it.Kind})
 	}
 	return dst
 }
@@ -127,12 +144,12 @@ func (s *stream) close(dst []byte, status string) []byte {
 			dst = jsontext.AppendString(append(dst, `"name":`...), it.Name)
 			return jsontext.AppendString(append(dst, `,"arguments":`...), string(it.Arguments))
 		case conversation.Text:
-			dst = append(dst, `"logprobs":[],`...)
+			dst = append(appendScores(dst, it.Scores), ',')
 		}
 		return jsontext.AppendString(append(dst, `"text":`...), string(it.Text))
 	})
 	if names.part != "" {
-		dst = s.part(dst, names.part+".done", string(it.Text))
+		dst = s.part(dst, names.part+".done", it)
 	}
 	return s.item(dst, "response.output_item.done", it, status)
 }

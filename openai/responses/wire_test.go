@@ -24,7 +24,23 @@ var outputs = map[string][]conversation.Event{
 		{Kind: conversation.Call, Text: "g", CallID: "2"},
 	},
 	"nothing": {},
+	// The marks around the reasoning, and the stop token, are no part of the text. The é has two tokens.
+	"scored": {
+		scored(-1, "<think>"), scored(-2, "Hm"), {Kind: conversation.Thought, Text: "Hm"}, scored(-3, "</think>", "\n"), scored(-4, "W"), {Kind: conversation.Text, Text: "W"},
+		scored(-5, "\xc3"), scored(-6, "\xa9"), {Kind: conversation.Text, Text: "é"}, scored(-7, ""),
+		{Kind: conversation.Call, Text: "f", CallID: "1"},
+	},
 	"thought": {{Kind: conversation.Thought, Text: "Hm"}},
+}
+
+// scored are tokens with a log-probability, and each with itself as the best one.
+func scored(logprob float32, tokens ...string) conversation.Event {
+	e := conversation.Event{Kind: conversation.Scores}
+	for _, text := range tokens {
+		own := conversation.Score{Bytes: []byte(text), Logprob: logprob}
+		e.Scores = append(e.Scores, conversation.Score{Bytes: own.Bytes, Logprob: logprob, Top: []conversation.Score{own}})
+	}
+	return e
 }
 
 var reasons = map[string]conversation.Reason{"stop": conversation.Stopped, "length": conversation.Full, "calls": conversation.Called}

@@ -6,7 +6,6 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/internal/heap"
-	"github.com/coppice-llm/coppice/internal/wide"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -22,8 +21,6 @@ type ApproximateConfig struct {
 	KeepRatio float64 `default:"0.8" above:"0" max:"1"`
 	Holders   int     // see Config
 	Seed      uint64  // see Config
-	// ByHash: prompts are given by their chained hashes only, to RouteChain and FindChain.
-	ByHash bool
 }
 
 // WithDefaults returns c with every zero field set to its default.
@@ -68,7 +65,6 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 	if err != nil {
 		return nil, err
 	}
-	x.byHash = cfg.ByHash
 	return &Approximate{x: x, cfg: cfg, timers: timers{at: timerPlaces{}}}, nil
 }
 
@@ -76,8 +72,8 @@ func NewApproximate(cfg ApproximateConfig) (*Approximate, error) {
 func (a *Approximate) Index() *Index { return a.x }
 
 // Find is [Index.Find].
-func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
-	return a.x.Find(locals, dst)
+func (a *Approximate) Find(hashes []kv.BlockHash, dst []Overlap) []Overlap {
+	return a.x.Find(hashes, dst)
 }
 
 // Route records that the prompt run goes to holder h. h counts as holding all blocks of run
@@ -86,7 +82,7 @@ func (a *Approximate) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 // [Index.Store], and ErrFull for a prompt of more than MaxBlocks blocks. now is the time since
 // some fixed moment, and must not decrease from call to call.
 func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
-	if len(run.Locals) > a.cfg.MaxBlocks {
+	if len(run.Hashes) > a.cfg.MaxBlocks {
 		return ErrFull
 	}
 	_, has, err := a.x.store(h, run)
@@ -102,18 +98,6 @@ func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 	a.prune()
 	a.x.verify("Route")
 	return err
-}
-
-// RouteChain is Route under ByHash, for prompts known only by their chained hashes, as exchanged
-// between routers. The chained hashes also serve as local hashes: each identifies its whole
-// prefix, so [Approximate.FindChain] finds the same blocks.
-func (a *Approximate) RouteChain(h kv.Rank, hashes []kv.BlockHash, now time.Duration) error {
-	return a.Route(h, Run{Hashes: hashes, Locals: wide.As[kv.LocalHash](hashes)}, now)
-}
-
-// FindChain is Find for prompts recorded by RouteChain.
-func (a *Approximate) FindChain(hashes []kv.BlockHash, dst []Overlap) []Overlap {
-	return a.x.Find(wide.As[kv.LocalHash](hashes), dst)
 }
 
 // Expire removes the blocks that were last routed at least cfg.TTL before now, and returns their
@@ -184,7 +168,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 			from := id
 			id = n.parent
 			n = x.node(id)
-			if off = len(n.locals); x.continuesFor(slot, id, off, from) {
+			if off = len(n.hashes); x.continuesFor(slot, id, off, from) {
 				break
 			}
 		}
@@ -214,7 +198,7 @@ func (a *Approximate) retire(t timer, most int) (blocks int) {
 // counted, it costs O(1), otherwise one step per child.
 func (x *Index) continuesFor(slot uint32, id nodeID, off int, but nodeID) bool {
 	n := x.node(id)
-	if off < len(n.locals) {
+	if off < len(n.hashes) {
 		return false
 	}
 	if counts := n.below(); counts != nil {

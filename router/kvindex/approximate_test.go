@@ -33,7 +33,7 @@ func TestExpire(t *testing.T) {
 	}
 	want := func(locals []kv.LocalHash, want overlaps) {
 		t.Helper()
-		if got := found(t, a.Find(locals, nil)); !equal(got, want) {
+		if got := found(t, a.Find(chain(locals), nil)); !equal(got, want) {
 			t.Errorf("%v, want %v", got, want)
 		}
 		if err := a.Index().Check(); err != nil {
@@ -73,7 +73,7 @@ func TestPrune(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 15 {
-		if got := len(a.Find(seq(100*i, 100*i), nil)); (got == 1) != (i >= 8) {
+		if got := len(a.Find(chain(seq(100*i, 100*i)), nil)); (got == 1) != (i >= 8) {
 			t.Errorf("block %d is held by %d", i, got)
 		}
 	}
@@ -83,7 +83,7 @@ func TestPrune(t *testing.T) {
 	if err := a.Route(w(0), tail(seq(1, 14), 0), 20); err != nil { // its own last blocks are evicted last
 		t.Fatal(err)
 	}
-	if got := found(t, a.Find(seq(1, 14), nil)); !equal(got, overlaps{w(0): 7}) || a.Index().Stats().HolderBlocks != 7 {
+	if got := found(t, a.Find(chain(seq(1, 14)), nil)); !equal(got, overlaps{w(0): 7}) || a.Index().Stats().HolderBlocks != 7 {
 		t.Errorf("%v", got)
 	}
 	if n := a.Expire(20 + 120*time.Second); n != 7 {
@@ -99,8 +99,8 @@ func TestPruneLongestFirst(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if a.x.held != 10 || len(a.Find(seq(1, 3), nil)) != 1 || a.Find(seq(1, 3), nil)[0].Blocks != 3 {
-		t.Errorf("%d blocks left, of the shortest prompt %v", a.x.held, a.Find(seq(1, 3), nil))
+	if a.x.held != 10 || len(a.Find(chain(seq(1, 3)), nil)) != 1 || a.Find(chain(seq(1, 3)), nil)[0].Blocks != 3 {
+		t.Errorf("%d blocks left, of the shortest prompt %v", a.x.held, a.Find(chain(seq(1, 3)), nil))
 	}
 }
 
@@ -207,20 +207,19 @@ func TestApproximateConfig(t *testing.T) {
 	}
 }
 
-// TestChainAlone: prompts by chained hashes are found, kept and pruned like those with local
+// TestChainAlone: prompts by chained hashes alone are found, kept and pruned like those with local
 // hashes.
 func TestChainAlone(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 4))
 		cfg := ApproximateConfig{TTL: 100, MaxBlocks: []int{0, 60}[seed%2]}
 		a := newApproximate(t, cfg)
-		cfg.ByHash = true
 		b := newApproximate(t, cfg)
 		p := &play{t: t, rng: rng, longest: 12}
 		for now := range 600 {
 			now := time.Duration(3 * now)
 			h, run := w(rng.IntN(3)), tail(p.sequence(), 0)
-			if errA, errB := a.Route(h, run, now), b.RouteChain(h, run.Hashes, now); errA != errB {
+			if errA, errB := a.Route(h, run, now), b.Route(h, Run{Hashes: run.Hashes}, now); errA != errB {
 				t.Fatalf("%v and %v", errA, errB)
 			}
 			if x, y := a.Expire(now), b.Expire(now); x != y {
@@ -231,7 +230,7 @@ func TestChainAlone(t *testing.T) {
 				b.Clear(h)
 			}
 			run = tail(p.sequence(), 0)
-			if x, y := found(t, a.Find(run.Locals, nil)), found(t, b.FindChain(run.Hashes, nil)); !equal(x, y) {
+			if x, y := found(t, a.Find(run.Hashes, nil)), found(t, b.Find(run.Hashes, nil)); !equal(x, y) {
 				t.Fatalf("%v and %v", x, y)
 			}
 			if x, y := a.Index().Stats().HolderBlocks, b.Index().Stats().HolderBlocks; x != y {
@@ -245,14 +244,14 @@ func TestChainAlone(t *testing.T) {
 // even with repeated hashes and several parents.
 func TestHostileChains(t *testing.T) {
 	for seed, names := range []int{4, 30, 1000} {
-		a := newApproximate(t, ApproximateConfig{MaxBlocks: 60, ByHash: true})
+		a := newApproximate(t, ApproximateConfig{MaxBlocks: 60})
 		rng := rand.New(rand.NewPCG(uint64(seed), 5))
 		for now := range 5000 {
 			hashes := make([]kv.BlockHash, rng.IntN(9))
 			for i := range hashes {
 				hashes[i] = kv.BlockHash(rng.IntN(names))
 			}
-			if err := a.RouteChain(w(rng.IntN(3)), hashes, time.Duration(now)); err != nil && err != ErrCollision {
+			if err := a.Route(w(rng.IntN(3)), Run{Hashes: hashes}, time.Duration(now)); err != nil && err != ErrCollision {
 				t.Fatal(err)
 			}
 			if err := a.Index().Check(); err != nil {

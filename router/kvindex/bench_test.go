@@ -37,6 +37,14 @@ func fleet(b *testing.B, workers, prompts int, store func(kv.Rank, Run) (int, er
 	return all
 }
 
+// chains returns the chained hashes of prompts.
+func chains(prompts [][]kv.LocalHash) (all [][]kv.BlockHash) {
+	for _, p := range prompts {
+		all = append(all, chain(p))
+	}
+	return all
+}
+
 // BenchmarkFind measures a lookup in the plain index and in sharded ones: the difference is the
 // cost of the locks.
 func BenchmarkFind(b *testing.B) {
@@ -48,7 +56,7 @@ func BenchmarkFind(b *testing.B) {
 			name string
 			x    tree
 		}{{"plain", x}, {"one", one}, {"eight", eight}} {
-			prompts := fleet(b, workers, 2000, v.x.Store)
+			prompts := chains(fleet(b, workers, 2000, v.x.Store))
 			dst := make([]Overlap, 0, workers)
 			b.Run(fmt.Sprintf("index=%s/workers=%d", v.name, workers), func(b *testing.B) {
 				for i := 0; b.Loop(); i++ {
@@ -66,6 +74,7 @@ func BenchmarkFindBesideWriter(b *testing.B) {
 		b.Run(fmt.Sprintf("shards=%d", shards), func(b *testing.B) {
 			s, _ := NewSharded(ShardedConfig{Shards: shards})
 			prompts := fleet(b, 8, 2000, s.Store)
+			hashes := chains(prompts)
 			stop, done := make(chan struct{}), make(chan struct{})
 			go func() {
 				defer close(done)
@@ -85,7 +94,7 @@ func BenchmarkFindBesideWriter(b *testing.B) {
 			b.RunParallel(func(pb *testing.PB) {
 				dst := make([]Overlap, 0, 16)
 				for i := 0; pb.Next(); i++ {
-					dst = s.Find(prompts[i*7%len(prompts)], dst[:0])
+					dst = s.Find(hashes[i*7%len(hashes)], dst[:0])
 				}
 			})
 			b.StopTimer()
@@ -112,11 +121,11 @@ func BenchmarkClear(b *testing.B) {
 	}
 }
 
-// BenchmarkRouteChain measures prompts of 512 blocks with constant eviction.
-func BenchmarkRouteChain(b *testing.B) {
+// BenchmarkRoute measures prompts of 512 blocks with constant eviction.
+func BenchmarkRoute(b *testing.B) {
 	for _, known := range []bool{true, false} {
 		b.Run(fmt.Sprintf("blocks=512/known=%v", known), func(b *testing.B) {
-			a, err := NewApproximate(ApproximateConfig{ByHash: true})
+			a, err := NewApproximate(ApproximateConfig{})
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -129,7 +138,7 @@ func BenchmarkRouteChain(b *testing.B) {
 						hashes[i] = kv.BlockHash(next * 0x9e3779b97f4a7c15)
 					}
 				}
-				if err := a.RouteChain(w(1), hashes, time.Duration(next)); err != nil {
+				if err := a.Route(w(1), Run{Hashes: hashes}, time.Duration(next)); err != nil {
 					b.Fatal(err)
 				}
 			}

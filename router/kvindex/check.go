@@ -3,8 +3,6 @@ package kvindex
 import (
 	"fmt"
 	"math/bits"
-
-	"github.com/coppice-llm/coppice/kv"
 )
 
 // Check verifies all invariants and returns the first broken one with its values, nil if all
@@ -18,7 +16,7 @@ func (x *Index) Check() error {
 		}
 		n := x.node(id)
 		nodes++
-		unique += len(n.locals)
+		unique += len(n.hashes)
 		for slot := range sums {
 			sums[slot] += n.covered(uint32(slot))
 		}
@@ -34,11 +32,11 @@ func (x *Index) Check() error {
 		}
 		held += sum
 	}
-	if held != x.held || unique != x.unique || unique != x.blocks.Len() {
-		return fmt.Errorf("%d held and %d distinct blocks in the tree, %d and %d by count, %d by name", held, unique, x.held, x.unique, x.blocks.Len())
+	if held != x.held || unique != x.unique || unique != x.blocks.n {
+		return fmt.Errorf("%d held and %d distinct blocks in the tree, %d and %d by count, %d by name", held, unique, x.held, x.unique, x.blocks.n)
 	}
-	if want := x.Stats().Nodes; nodes != want || nodes != x.edges.Len() {
-		return fmt.Errorf("%d nodes in the tree, %d in use, %d edges", nodes, want, x.edges.Len())
+	if want := x.Stats().Nodes; nodes != want {
+		return fmt.Errorf("%d nodes in the tree, %d in use", nodes, want)
 	}
 	return nil
 }
@@ -57,19 +55,18 @@ func (x *Index) following(id nodeID) nodeID {
 	return root
 }
 
-// checkNode verifies the length, position and links of node id and its entry in the table of
-// edges. A node with only one child must not fit into one run with it: join should have merged
+// checkNode verifies the length, position and links of node id. A node with only one child must not fit into one run with it: join should have merged
 // the two, and a lookup would cost one step more than needed.
 func (x *Index) checkNode(id nodeID) error {
 	n := x.node(id)
 	p := x.node(n.parent)
 	switch {
-	case len(n.locals) == 0 || len(n.locals) > x.runBlocks || len(n.hashes) != len(n.locals):
-		return fmt.Errorf("%d blocks, %d hashes", len(n.locals), len(n.hashes))
+	case len(n.hashes) == 0 || len(n.hashes) > x.runBlocks:
+		return fmt.Errorf("%d blocks, want 1 to %d", len(n.hashes), x.runBlocks)
 	case n.start != p.end():
 		return fmt.Errorf("starts at %d, its parent ends at %d", n.start, p.end())
 	case !n.anyFull():
-		return fmt.Errorf("no holder has the last of %d blocks", len(n.locals))
+		return fmt.Errorf("no holder has the last of %d blocks", len(n.hashes))
 	}
 	kids := uint32(0)
 	for kid, prev := n.child, root; kid != root; kid, prev = x.node(kid).next, kid {
@@ -81,33 +78,20 @@ func (x *Index) checkNode(id nodeID) error {
 	if err := x.checkBelow(n); err != nil {
 		return err
 	}
-	if kids != n.kids || kids == 1 && len(n.locals)+len(x.node(n.child).locals) <= x.runBlocks {
+	if kids != n.kids || kids == 1 && len(n.hashes)+len(x.node(n.child).hashes) <= x.runBlocks {
 		return fmt.Errorf("%d children, %d by count, fits the first", kids, n.kids)
 	}
-	if e := x.edges.Get(uint64(n.locals[0]), uint32(n.parent)); e == nil || nodeID(e.To) != id {
-		return fmt.Errorf("not found by local hash %x from %d", n.locals[0], n.parent)
-	}
-	if err := x.checkNames(id, n, p); err != nil {
+	if err := x.checkNames(id, n); err != nil {
 		return err
 	}
 	return x.checkSets(n, p)
 }
 
-// checkNames verifies that each block hash in the run of node id is the chain of the hash before
-// it, and that the table blocks leads from the hash to the block. n is the node, p its parent.
-func (x *Index) checkNames(id nodeID, n, p *node) error {
+// checkNames verifies that the table blocks leads from each hash in the run of node id to its block.
+func (x *Index) checkNames(id nodeID, n *node) error {
 	for i, hash := range n.hashes {
-		want := kv.BlockHash(n.locals[i])
-		switch {
-		case x.byHash:
-		case i > 0:
-			want = kv.Chain(n.hashes[i-1], n.locals[i])
-		case n.parent != root:
-			want = kv.Chain(p.hashes[len(p.hashes)-1], n.locals[i])
-		}
-		e := x.blocks.Get(uint64(hash), 0)
-		if hash != want || e == nil || nodeID(e.To) != id || e.From != n.start+uint32(i) {
-			return fmt.Errorf("block %d is %x, want %x, found as %+v", i, hash, want, e)
+		if at, off, ok := x.place(hash); !ok || at != id || off != i+1 {
+			return fmt.Errorf("block %d, %x, is found in node %d as block %d: %v", i, hash, at, off-1, ok)
 		}
 	}
 	return nil
@@ -129,8 +113,8 @@ func (x *Index) checkSets(n, p *node) error {
 		cuts += bits.OnesCount64(w.held &^ w.full)
 	}
 	for _, c := range n.cuts {
-		if c.blocks == 0 || int(c.blocks) >= len(n.locals) || n.isFull(c.slot) || !n.isHeld(c.slot) {
-			return fmt.Errorf("cut %+v in a run of %d", c, len(n.locals))
+		if c.blocks == 0 || int(c.blocks) >= len(n.hashes) || n.isFull(c.slot) || !n.isHeld(c.slot) {
+			return fmt.Errorf("cut %+v in a run of %d", c, len(n.hashes))
 		}
 		cuts--
 	}

@@ -15,7 +15,7 @@ type tree interface {
 	Remove(kv.Rank, []kv.BlockHash) int
 	Clear(kv.Rank)
 	Forget(kv.Rank)
-	Find([]kv.LocalHash, []Overlap) []Overlap
+	Find([]kv.BlockHash, []Overlap) []Overlap
 	Held(kv.Rank) int
 	Holders() []kv.Rank
 	DumpHolder(kv.Rank, []Run) []Run
@@ -100,7 +100,7 @@ func (d desk) store(h kv.Rank, locals []kv.LocalHash, from int) {
 
 func (d desk) want(locals []kv.LocalHash, want map[kv.Rank]uint32) {
 	d.t.Helper()
-	if got := found(d.t, d.x.Find(locals, nil)); !equal(got, want) {
+	if got := found(d.t, d.x.Find(chain(locals), nil)); !equal(got, want) {
 		d.t.Errorf("find of %d blocks: %v, want %v", len(locals), got, want)
 	}
 }

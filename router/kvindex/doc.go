@@ -27,6 +27,6 @@
 //	x, err := kvindex.New(kvindex.Config{})
 //	w := kv.Rank{Worker: 3}
 //	err = x.Store(w, kvindex.Run{Hashes: hashes, Locals: locals})
-//	overlaps = x.Find(locals, overlaps[:0]) // {w, len(locals)}
+//	overlaps = x.Find(hashes, overlaps[:0]) // {w, len(hashes)}
 //	known := x.Remove(w, hashes[10:])
 package kvindex

@@ -23,12 +23,12 @@ func ExampleIndex() {
 		}
 	}
 	x.Remove(b, prompt.Hashes(16)[3:])
-	fmt.Println(x.Find(prompt.Locals(16), nil))
+	fmt.Println(x.Find(prompt.Hashes(16), nil))
 
 	x.Swap(a, b)
 	fmt.Println(x.Held(a), len(x.DumpHolder(b, nil)))
 	x.Forget(b)
-	fmt.Println(x.Find(prompt.Locals(16), nil))
+	fmt.Println(x.Find(prompt.Hashes(16), nil))
 	// Output:
 	// [{2/0 3} {1/0 4}]
 	// 3 1

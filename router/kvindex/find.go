@@ -15,10 +15,10 @@ type Overlap struct {
 	Blocks uint32 // from position 0 on, at least 1
 }
 
-// Find appends to dst the overlap of each holder that has the first block of locals, the local
+// Find appends to dst the overlap of each holder that has the first block of hashes, the chained
 // hashes of a prompt's blocks. A holder whose overlap ends in an earlier node comes earlier. It
 // writes nothing else and allocates only to grow dst. It costs one step per run on the path, the
-// comparison of the local hashes, and one step per holder.
+// comparison of the hashes, and one step per holder.
 //
 // A holder is reported exactly once: where its blocks end or where the prompt leaves the tree.
 // Holders of a whole run that also hold the next one cost no step of their own: the words of the
@@ -27,16 +27,16 @@ type Overlap struct {
 // Example: in the tree of the package comment, Find of b0 to b3 and c4 compares two runs. At the
 // end of the first run worker 1 is reported with 4 blocks. In the second run worker 3, with a
 // cut after 2 blocks, and worker 2 both match 1 block more: 5.
-func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
+func (x *Index) Find(hashes []kv.BlockHash, dst []Overlap) []Overlap {
 	var before *node // the last node matched to its end: holders in its set full are not reported yet
 	// depth is the number of blocks of the query matched so far.
 	var depth uint32
 	for id := root; ; {
 		var n *node
-		// The next run is the child that begins with the next local hash.
-		if len(locals) > 0 {
-			if e := x.edges.Get(uint64(locals[0]), uint32(id)); e != nil {
-				id = nodeID(e.To)
+		// The next run is the child that begins with the next block.
+		if len(hashes) > 0 {
+			if child := x.childOf(id, hashes[0]); child != root {
+				id = child
 				n = x.node(id)
 			}
 		}
@@ -50,17 +50,17 @@ func (x *Index) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 		if before != nil {
 			dst = x.appendFull(before, n, depth, dst)
 		}
-		same := wide.CommonPrefix(n.locals, locals)
+		same := wide.CommonPrefix(n.hashes, hashes)
 		// Holders with a cut end in this run, at the cut or where the query leaves the run.
 		for _, c := range n.cuts {
 			dst = append(dst, Overlap{x.holders.all[c.slot].holder, depth + min(c.blocks, uint32(same))})
 		}
 		depth += uint32(same)
 		// The query leaves the tree inside this run, or ends: holders of the whole run match depth blocks.
-		if same < len(n.locals) || same == len(locals) {
+		if same < len(n.hashes) || same == len(hashes) {
 			return x.appendFull(n, nil, depth, dst)
 		}
-		before, locals = n, locals[same:]
+		before, hashes = n, hashes[same:]
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"errors"
 
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/hashtable"
 	"github.com/coppice-llm/coppice/internal/invariants"
+	"github.com/coppice-llm/coppice/internal/splitmix"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -36,8 +36,8 @@ const (
 
 // Config limits an [Index]. The zero value works.
 type Config struct {
-	// Blocks bounds the distinct blocks. Default 1<<25, about 1 GB: a block takes 30 bytes,
-	// including its share of the tables.
+	// Blocks bounds the distinct blocks. Default 1<<25, about 0.7 GB: a block takes 20
+	// bytes, including its share of the table.
 	Blocks int `default:"1<<25" min:"1" max:"1<<30"`
 	// HolderBlocks bounds the blocks of one holder. Default 1<<22: 67 million tokens in blocks
 	// of 16, more than a node's host memory holds.
@@ -62,8 +62,7 @@ func (c Config) Validate() error { return bounds.CheckAs(ErrConfig, c.WithDefaul
 type Index struct {
 	cfg     Config
 	nodes   slab
-	blocks  hashtable.Table // from block hash to node; From is the depth
-	edges   hashtable.Table // from parent node and first local hash to node
+	blocks  places // from block hash to node
 	holders holders
 	unique  int    // distinct blocks in the tree
 	held    int    // blocks summed over the holders
@@ -71,7 +70,6 @@ type Index struct {
 
 	runBlocks int    // maxRun except in tests
 	manyKids  uint32 // the constant except in tests
-	byHash    bool   // local hashes are the chained ones, see ApproximateConfig.ByHash
 
 	path  []nodeID // scratch of Store
 	below []nodeID // scratch of dropBelow
@@ -80,7 +78,9 @@ type Index struct {
 }
 
 // Run is a sequence of consecutive blocks. Hashes[i] is [kv.Chain] of the hash before it and
-// Locals[i]; at the start of a sequence it equals Locals[0].
+// Locals[i]; at the start of a sequence it equals Locals[0]. Locals lets an index check that. Without
+// Locals the index believes the hashes: leave it nil only for hashes that this process has computed
+// or that an index has checked before, such as those of DumpHolder.
 type Run struct {
 	Parent    kv.BlockHash // the block before the first one, valid if HasParent
 	HasParent bool         // false at the start of a sequence
@@ -103,7 +103,7 @@ func New(cfg Config) (*Index, error) {
 		return nil, err
 	}
 	cfg = cfg.WithDefaults()
-	x := &Index{cfg: cfg, blocks: hashtable.New(hashtable.Config{Seed: cfg.Seed}), edges: hashtable.New(hashtable.Config{Seed: cfg.Seed, Paired: true}), runBlocks: maxRun, manyKids: manyKids}
+	x := &Index{cfg: cfg, blocks: places{seed: cfg.Seed ^ splitmix.Golden}, runBlocks: maxRun, manyKids: manyKids}
 	x.holders.slots = map[kv.Rank]uint32{}
 	x.nodes.add() // the root
 	return x, nil
@@ -133,20 +133,6 @@ func (x *Index) lose(slot uint32, blocks int) {
 	x.removed += uint64(blocks)
 }
 
-// place finds the block with this hash: its node, and in off the number of blocks of the node's
-// run up to and including it. ok is false if the block is not in the tree.
-//
-// Example: in a node that starts after 8 blocks, the block at depth 10 (counted from 0) has off
-// 3.
-func (x *Index) place(hash kv.BlockHash) (id nodeID, off int, ok bool) {
-	e := x.blocks.Get(uint64(hash), 0)
-	if e == nil {
-		return root, 0, false
-	}
-	id = nodeID(e.To)
-	return id, int(e.From-x.node(id).start) + 1, true
-}
-
 // Holds reports whether holder h has the block with this hash. It costs two table lookups: the
 // holder has the block if it covers the node's run at least to the block.
 func (x *Index) Holds(h kv.Rank, hash kv.BlockHash) bool {
@@ -168,7 +154,7 @@ func (x *Index) verify(after string) {
 	}
 }
 
-// DumpHolder appends the runs of holder h to dst: stored in this order, they rebuild its blocks.
+// DumpHolder appends the runs of holder h to dst, without Locals: stored in this order, they rebuild its blocks.
 // There is one run per node, parents before children. The slices of hashes belong to the index
 // and are valid until its next change. It costs the same as Clear, which visits no block.
 //
@@ -198,7 +184,7 @@ func (x *Index) heldBelow(slot uint32, top nodeID, dst []nodeID) []nodeID {
 
 // runOf returns the first blocks of n as a Run, as many as blocks says.
 func (x *Index) runOf(n *node, blocks int) Run {
-	r := Run{Hashes: n.hashes[:blocks:blocks], Locals: n.locals[:blocks:blocks]}
+	r := Run{Hashes: n.hashes[:blocks:blocks]}
 	if n.parent != root {
 		p := x.node(n.parent)
 		r.Parent, r.HasParent = p.hashes[len(p.hashes)-1], true

@@ -132,7 +132,7 @@ func TestForeignHashes(t *testing.T) {
 				}
 			}
 			probe := p.seqs[p.rng.IntN(len(p.seqs))]
-			if got, want := found(t, x.Find(probe, nil)), oracle.find(probe); !equal(got, want) {
+			if got, want := found(t, x.Find(chain(probe), nil)), oracle.find(probe); !equal(got, want) {
 				t.Fatalf("%v, want %v", got, want)
 			}
 		}
@@ -146,7 +146,7 @@ func TestForeignHashes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if a, b := x.Find(seq(11, 13), nil), x.Find(seq(111, 113), nil); slices.Contains(a, Overlap{w(3), 3}) || !slices.Contains(b, Overlap{w(3), 3}) {
+		if a, b := x.Find(chain(seq(11, 13)), nil), x.Find(chain(seq(111, 113)), nil); slices.Contains(a, Overlap{w(3), 3}) || !slices.Contains(b, Overlap{w(3), 3}) {
 			t.Errorf("%v, %v", a, b)
 		}
 		// A holder with kv.Chain's hashes that then sends others is refused.

@@ -17,7 +17,7 @@ const root nodeID = 0
 const maxRun = 1024
 
 // node is a run of blocks between two forks. It has no children, several, or a single one that
-// does not fit into the same run. A node takes two cache lines; a lookup reads only the first.
+// does not fit into the same run.
 //
 // A holder covers the first blocks of the run: all of them if its slot is in full, as many as
 // its cut says if its slot is only in held. A slot that is in held of a child is in full of the
@@ -26,14 +26,12 @@ const maxRun = 1024
 // Example: of a run of 6 blocks holder A has all and holder B the first 4. Then full is {A},
 // held is {A, B}, and cuts is [{B, 4}].
 type node struct {
-	locals     []kv.LocalHash // of the run; owned by the node
+	hashes     []kv.BlockHash // of the run; owned by the node
 	cuts       []cut          // one per holder in held but not in full, in no order
 	full, held uint64         // bits of slots 0 to 63
 
-	hashes []kv.BlockHash // of the run; owned by the node; len(locals)
-	more   *moreHolders   // for slots from 64 on, or for many children; else nil
-	_      [8]byte        // pads the node to two cache lines
-	start  uint32         // number of blocks before the run
+	more   *moreHolders // for slots from 64 on, or for many children; else nil
+	start  uint32       // number of blocks before the run
 	parent nodeID
 	child  nodeID // first child
 	next   nodeID // next and previous sibling
@@ -56,7 +54,7 @@ type moreHolders struct {
 type pair struct{ full, held uint64 }
 
 // end returns the number of blocks from the root to the end of the run.
-func (n *node) end() uint32 { return n.start + uint32(len(n.locals)) }
+func (n *node) end() uint32 { return n.start + uint32(len(n.hashes)) }
 
 // words returns the number of words of each of the two sets.
 func (n *node) words() int {
@@ -78,8 +76,7 @@ func (n *node) word(i int) pair {
 }
 
 // setWord sets the i-th word of both sets to p, and lengthens the sets as needed. A node whose
-// holders are all in slots 0 to 63 needs no moreHolders: its sets are in the node itself, in the
-// cache line that a lookup reads anyway.
+// holders are all in slots 0 to 63 needs no moreHolders: its sets are in the node itself.
 func (n *node) setWord(i int, p pair) {
 	if i == 0 {
 		n.full, n.held = p.full, p.held
@@ -121,7 +118,7 @@ func (n *node) anyFull() bool {
 func (n *node) covered(slot uint32) int {
 	switch {
 	case n.isFull(slot):
-		return len(n.locals)
+		return len(n.hashes)
 	case n.isHeld(slot):
 		return int(n.cuts[n.cutOf(slot)].blocks)
 	}
@@ -146,7 +143,7 @@ func (n *node) cover(slot uint32, blocks int) {
 	p := n.word(i)
 	if p.held&bit != 0 && p.full&bit == 0 { // remove or change its cut
 		at := n.cutOf(slot)
-		if 0 < blocks && blocks < len(n.locals) {
+		if 0 < blocks && blocks < len(n.hashes) {
 			n.cuts[at].blocks = uint32(blocks)
 			return
 		}
@@ -160,7 +157,7 @@ func (n *node) cover(slot uint32, blocks int) {
 	case blocks == 0:
 		p.full &^= bit
 		p.held &^= bit
-	case blocks == len(n.locals):
+	case blocks == len(n.hashes):
 		p.full |= bit
 		p.held |= bit
 	default:

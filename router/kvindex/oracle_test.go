@@ -205,7 +205,7 @@ func (p *play) agree(after string) {
 			seq = append(slices.Clone(seq), 2, 1)
 		}
 		want := p.oracle.find(seq)
-		if got := found(p.t, p.x.Find(seq, nil)); !equal(got, want) {
+		if got := found(p.t, p.x.Find(chain(seq), nil)); !equal(got, want) {
 			p.t.Fatalf("after %s: find %v: %v, oracle %v", after, seq, got, want)
 		}
 	}
@@ -264,7 +264,7 @@ func (p *play) rebuilt() error {
 		return fmt.Errorf("restored %+v of %+v", b, a)
 	}
 	for _, seq := range p.seqs {
-		if x, y := found(p.t, p.x.Find(seq, nil)), found(p.t, y.Find(seq, nil)); !equal(x, y) {
+		if x, y := found(p.t, p.x.Find(chain(seq), nil)), found(p.t, y.Find(chain(seq), nil)); !equal(x, y) {
 			return fmt.Errorf("restored, %v is %v, was %v", seq, y, x)
 		}
 	}

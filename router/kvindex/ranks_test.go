@@ -24,7 +24,7 @@ func TestRanksAtOnce(t *testing.T) {
 							t.Error(err)
 						}
 					}
-					found(t, s.Find(locals, nil)) // no rank twice
+					found(t, s.Find(hashes, nil)) // no rank twice
 					if s.Remove(h, hashes); s.Holds(h, hashes[0]) || t.Failed() {
 						t.Errorf("%d shards: %v has what it removed", cfg.Shards, h)
 						return
@@ -34,7 +34,7 @@ func TestRanksAtOnce(t *testing.T) {
 			})
 		}
 		ranks.Wait()
-		if left := s.Find(locals, nil); len(left) > 0 || s.Check() != nil {
+		if left := s.Find(hashes, nil); len(left) > 0 || s.Check() != nil {
 			t.Errorf("%d shards: %v is left, %v", cfg.Shards, left, s.Check())
 		}
 	}

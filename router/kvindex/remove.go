@@ -102,8 +102,8 @@ func (x *Index) trimRun(id nodeID) bool {
 	for _, c := range n.cuts {
 		most = max(most, c.blocks)
 	}
-	for _, hash := range n.hashes[most:] {
-		x.blocks.Delete(uint64(hash), 0)
+	for i := int(most); i < len(n.hashes); i++ {
+		x.blocks.delete(n.hashes[i], n.start+uint32(i), id)
 	}
 	x.unique -= len(n.hashes) - int(most)
 	if most == 0 {
@@ -112,7 +112,7 @@ func (x *Index) trimRun(id nodeID) bool {
 		return false
 	}
 	// Give back the memory of a run that lost more than half of its blocks.
-	n.locals, n.hashes = shrunk(n.locals[:most]), shrunk(n.hashes[:most])
+	n.hashes = shrunk(n.hashes[:most])
 	x.slots = x.slots[:0]
 	for _, c := range n.cuts {
 		if c.blocks == most {

@@ -8,7 +8,6 @@ func (x *Index) link(parent, id nodeID) {
 	n.parent = parent
 	x.prepend(p, id)
 	p.kids++
-	x.edges.Put(uint64(n.locals[0]), uint32(parent), uint32(id))
 	switch {
 	case p.below() != nil:
 		p.count(n, 1)
@@ -24,7 +23,6 @@ func (x *Index) link(parent, id nodeID) {
 func (x *Index) unlink(id nodeID) {
 	n := x.node(id)
 	p := x.node(n.parent)
-	x.edges.Delete(uint64(n.locals[0]), uint32(n.parent))
 	x.unlinkSibling(n, p)
 	p.kids--
 	if p.below() != nil {
@@ -38,11 +36,7 @@ func (x *Index) unlink(id nodeID) {
 func (x *Index) moveChildren(from, to nodeID) {
 	f, t := x.node(from), x.node(to)
 	for id := f.child; id != root; id = x.node(id).next {
-		n := x.node(id)
-		// An edge is found by its parent, so each child gets a new one.
-		x.edges.Delete(uint64(n.locals[0]), uint32(from))
-		x.edges.Put(uint64(n.locals[0]), uint32(to), uint32(id))
-		n.parent = to
+		x.node(id).parent = to
 	}
 	t.child, t.kids = f.child, f.kids
 	t.setBelow(f.below())
@@ -60,20 +54,19 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	other := x.nodes.add()
 	n, o := x.node(id), x.node(other)
 	upper, lower := *n, *n // with the links of n, fixed below
-	upper.locals, lower.locals = slices.Clone(n.locals[:k]), slices.Clone(n.locals[k:])
 	upper.hashes, lower.hashes = slices.Clone(n.hashes[:k]), slices.Clone(n.hashes[k:])
 	lower.start += uint32(k)
 	partHolders(n, &upper, &lower, k)
 
 	parent := n.parent
-	// A new ID for the upper half renames k blocks. A new ID for the lower half renames its
-	// blocks, and replaces the edge of each child: one entry removed, one added.
-	if k <= len(lower.locals)+2*int(n.kids) {
+	// A new ID for the upper half changes the entries of k blocks. A new ID for the lower half changes
+	// those of its blocks, and the parent of each child.
+	if k <= len(lower.hashes)+int(n.kids) {
 		lower.setBelow(n.below())
 		x.unlink(id)
 		*n, *o = lower, upper
 		o.child, o.kids = root, 0
-		x.rename(other, o.hashes)
+		x.rename(o, id, other)
 		x.link(parent, other)
 		x.link(other, id)
 		return other
@@ -82,7 +75,7 @@ func (x *Index) split(id nodeID, k int) nodeID {
 	*n, *o = upper, lower
 	o.child, o.kids = root, 0
 	x.moveChildren(id, other)
-	x.rename(other, o.hashes)
+	x.rename(o, id, other)
 	x.link(id, other)
 	return id
 }
@@ -118,17 +111,17 @@ func (x *Index) join(id nodeID) nodeID {
 	}
 	child := n.child
 	c := x.node(child)
-	if len(n.locals)+len(c.locals) > x.runBlocks {
+	if len(n.hashes)+len(c.hashes) > x.runBlocks {
 		return id
 	}
-	whole := node{locals: slices.Concat(n.locals, c.locals), hashes: slices.Concat(n.hashes, c.hashes), start: n.start}
+	whole := node{hashes: slices.Concat(n.hashes, c.hashes), start: n.start}
 	x.joinHolders(&whole, n, c)
 	// Keep the ID of the node whose blocks and children are more expensive to move.
 	stays, goes := child, id
-	if len(c.locals)+2*int(c.kids) < len(n.locals) {
+	if len(c.hashes)+int(c.kids) < len(n.hashes) {
 		stays, goes = id, child
 	}
-	x.rename(stays, x.node(goes).hashes)
+	x.rename(x.node(goes), goes, stays)
 	parent := n.parent
 	x.unlink(child)
 	x.unlink(id)
@@ -146,7 +139,7 @@ func (x *Index) join(id nodeID) nodeID {
 
 // joinHolders sets the holders of whole, the run that results when n and its child c are joined.
 func (x *Index) joinHolders(whole, n, c *node) {
-	k := len(n.locals)
+	k := len(n.hashes)
 	for i := range c.words() {
 		full := c.word(i).full
 		whole.setWord(i, pair{full, full})

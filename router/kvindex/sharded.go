@@ -74,21 +74,21 @@ func NewSharded(cfg ShardedConfig) (*Sharded, error) {
 // Shards returns the number of shards.
 func (s *Sharded) Shards() int { return len(s.shards) }
 
-// Branch returns the number of the shard of all sequences whose first block has this local hash.
-func (s *Sharded) Branch(first kv.LocalHash) int {
+// Branch returns the number of the shard of all sequences whose first block has this hash.
+func (s *Sharded) Branch(first kv.BlockHash) int {
 	hi, lo := bits.Mul64(uint64(first)^0x2545f4914f6cdd1d, 0xe7037ed1a0b428db)
 	at, _ := bits.Mul64(hi^lo, uint64(len(s.shards)))
 	return int(at)
 }
 
 // Find is [Index.Find]. It takes the shared lock of one shard.
-func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
-	if len(locals) == 0 {
+func (s *Sharded) Find(hashes []kv.BlockHash, dst []Overlap) []Overlap {
+	if len(hashes) == 0 {
 		return dst
 	}
-	sh := &s.shards[s.Branch(locals[0])]
+	sh := &s.shards[s.Branch(hashes[0])]
 	sh.RLock()
-	dst = sh.x.Find(locals, dst)
+	dst = sh.x.Find(hashes, dst)
 	sh.RUnlock()
 	return dst
 }
@@ -96,19 +96,23 @@ func (s *Sharded) Find(locals []kv.LocalHash, dst []Overlap) []Overlap {
 // Store is [Index.Store]. A run of more than 4,096 blocks is applied in parts of 4,096. After an
 // error the parts before it stay applied.
 func (s *Sharded) Store(h kv.Rank, run Run) (stored int, err error) {
-	if len(run.Hashes) != len(run.Locals) {
+	if run.Locals != nil && len(run.Hashes) != len(run.Locals) {
 		return s.storeOne(h, run)
 	}
 	for {
 		part := run
-		n := min(maxChunk, len(run.Locals))
-		part.Hashes, part.Locals = run.Hashes[:n], run.Locals[:n]
+		n := min(maxChunk, len(run.Hashes))
+		part.Hashes = run.Hashes[:n]
+		if run.Locals != nil {
+			part.Locals = run.Locals[:n]
+			run.Locals = run.Locals[n:]
+		}
 		done, err := s.storeOne(h, part)
 		stored += done
-		if err != nil || n == len(run.Locals) {
+		if err != nil || n == len(run.Hashes) {
 			return stored, err
 		}
-		run = Run{run.Hashes[n-1], true, run.Hashes[n:], run.Locals[n:]}
+		run = Run{run.Hashes[n-1], true, run.Hashes[n:], run.Locals}
 	}
 }
 
@@ -155,8 +159,8 @@ func (s *Sharded) count(h kv.Rank, more int) {
 func (s *Sharded) shardFor(h kv.Rank, run Run) *shard {
 	switch {
 	case run.HasParent:
-	case len(run.Locals) > 0:
-		return &s.shards[s.Branch(run.Locals[0])]
+	case len(run.Hashes) > 0:
+		return &s.shards[s.Branch(run.Hashes[0])]
 	default:
 		return &s.shards[0]
 	}

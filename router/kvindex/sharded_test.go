@@ -52,7 +52,7 @@ func TestShardedAgainstOracle(t *testing.T) {
 				t.Fatal(err)
 			}
 			probe := p.seqs[rng.IntN(len(p.seqs))]
-			if got, want := found(t, s.Find(probe, nil)), oracle.find(probe); !equal(got, want) {
+			if got, want := found(t, s.Find(chain(probe), nil)), oracle.find(probe); !equal(got, want) {
 				t.Fatalf("seed %d: %v, want %v", seed, got, want)
 			}
 			if s.Held(h) != len(oracle[h]) {
@@ -125,7 +125,7 @@ func together(t *testing.T, cfg ShardedConfig, seed uint64, steps int) {
 		t.Error(err)
 	}
 	for q := range seqs { // no writer runs now: the result is exact
-		got := found(t, s.Find(seqs[q], nil))
+		got := found(t, s.Find(chain(seqs[q]), nil))
 		for h := range claims {
 			if want := claims[h].most[q].Load(); int64(got[w(h)]) != want {
 				t.Errorf("%d shards: at the end holder %d has %d of sequence %d, want %d", cfg.Shards, h, got[w(h)], q, want)
@@ -156,7 +156,7 @@ func look(t *testing.T, s *Sharded, claims []claim, locals []kv.LocalHash, q int
 		before[h] = claims[h].changes.Load()
 		most[h] = claims[h].most[q].Load()
 	}
-	got := found(t, s.Find(locals, nil))
+	got := found(t, s.Find(chain(locals), nil))
 	for h := range claims {
 		if claims[h].changes.Load() != before[h] {
 			continue
@@ -240,7 +240,7 @@ func TestManyGoInParts(t *testing.T) {
 			reader.Go(func() {
 				last := uint32(len(locals))
 				for !over.Load() {
-					n := found(t, s.Find(locals, nil))
+					n := found(t, s.Find(chain(locals), nil))
 					if n[w(1)] > last || n[w(2)] != uint32(len(locals)) {
 						t.Errorf("%d blocks after %d, the other has %d", n[w(1)], last, n[w(2)])
 						return
@@ -258,7 +258,7 @@ func TestManyGoInParts(t *testing.T) {
 			if err := s.Check(); err != nil {
 				t.Error(err)
 			}
-			if n := found(t, s.Find(locals, nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders()) != map[bool]int{false: 2, true: 1}[forget] {
+			if n := found(t, s.Find(chain(locals), nil)); n[w(1)] != 0 || s.Held(w(1)) != 0 || s.Held(w(2)) != all || len(s.Holders()) != map[bool]int{false: 2, true: 1}[forget] {
 				t.Errorf("%d shards: %v, %d and %d held, holders %v", shards, n, s.Held(w(1)), s.Held(w(2)), s.Holders())
 			}
 		}

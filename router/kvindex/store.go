@@ -38,7 +38,7 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 	// Nodes before the spot are covered to their end: the run goes through them.
 	for i, id := range x.path {
 		n := x.node(id)
-		blocks := len(n.locals)
+		blocks := len(n.hashes)
 		if i == len(x.path)-1 {
 			blocks = spot.off
 		}
@@ -51,7 +51,7 @@ func (x *Index) store(h kv.Rank, run Run) (stored, has int, err error) {
 		}
 	}
 	// Then add the blocks that are not in the tree yet.
-	has = spot.used + x.attach(slot, spot, run.Hashes[spot.used:], run.Locals[spot.used:])
+	has = spot.used + x.attach(slot, spot, run.Hashes[spot.used:])
 	if has < len(run.Hashes) {
 		err = ErrCollision
 	}
@@ -80,7 +80,7 @@ type spot struct {
 // y].
 func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	x.path = x.path[:0]
-	if len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
+	if run.Locals != nil && len(run.Hashes) != len(run.Locals) || run.HasParent && slices.Contains(run.Hashes, run.Parent) {
 		return spot{}, ErrSequence
 	}
 	slot, known := x.holders.slot(h)
@@ -99,7 +99,7 @@ func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 	}
 	// Check the limits before anything changes: fresh blocks are new to the holder, and rest of
 	// them new to the tree.
-	rest := len(run.Locals) - s.used
+	rest := len(run.Hashes) - s.used
 	switch {
 	case !known && len(x.holders.slots) == x.cfg.Holders,
 		known && x.holders.all[slot].blocks+fresh > x.cfg.HolderBlocks,
@@ -112,101 +112,105 @@ func (x *Index) locate(h kv.Rank, run Run) (spot, error) {
 
 // walk follows run through the tree from s as far as it matches, and moves s to where it leaves
 // the tree. slot is the holder's slot, valid if known. fresh is the number of blocks of the run
-// that the holder lacks. It checks the hashes of all blocks, also of those not in the tree: the
-// error is ErrForeignHash.
+// that the holder lacks. It checks the hashes of all blocks, if the run has local hashes: the error is
+// ErrForeignHash.
 func (x *Index) walk(s *spot, slot uint32, known bool, run Run) (fresh int, err error) {
+	if !run.isChain() {
+		return 0, ErrForeignHash
+	}
 	end := 0 // number of blocks of the run that the holder has
-	for s.used < len(run.Locals) {
-		if s.id == root || s.off == len(x.node(s.id).locals) {
-			e := x.edges.Get(uint64(run.Locals[s.used]), uint32(s.id))
-			if e == nil {
+	for s.used < len(run.Hashes) {
+		if s.id == root || s.off == len(x.node(s.id).hashes) {
+			child := x.childOf(s.id, run.Hashes[s.used])
+			if child == root {
 				break
 			}
-			s.id, s.off = nodeID(e.To), 0
+			s.id, s.off = child, 0
 			x.path = append(x.path, s.id)
 		}
 		n := x.node(s.id)
-		same := wide.CommonPrefix(n.locals[s.off:], run.Locals[s.used:])
-		// Equal local hashes after an equal prefix must have equal block hashes. So the chain
-		// need not be computed for blocks in the tree.
-		if !slices.Equal(n.hashes[s.off:s.off+same], run.Hashes[s.used:s.used+same]) {
-			return 0, ErrForeignHash
-		}
+		same := wide.CommonPrefix(n.hashes[s.off:], run.Hashes[s.used:])
 		if known {
 			end += max(0, min(n.covered(slot)-s.off, same))
 		}
 		s.used += same
-		if s.off += same; s.off < len(n.locals) {
+		if s.off += same; s.off < len(n.hashes) {
 			break
 		}
 	}
-	// The blocks beyond the tree: recompute the chain of hashes.
-	last, started := run.Parent, run.HasParent
-	if s.used > 0 {
-		last, started = run.Hashes[s.used-1], true
-	}
-	for i, local := range run.Locals[s.used:] {
-		want := kv.BlockHash(local)
-		if started && !x.byHash {
-			want = kv.Chain(last, local)
-		}
-		if last, started = run.Hashes[s.used+i], true; last != want {
-			return 0, ErrForeignHash
-		}
-	}
-	return len(run.Locals) - end, nil
+	return len(run.Hashes) - end, nil
 }
 
-// attach adds the part of a run that is not in the tree, hashes and locals, after spot s, for
-// the holder in slot. It returns how many blocks it added: all, or those before the first block
+// isChain reports whether the hashes of a run are the chain of its local hashes. A run without local
+// hashes is believed.
+func (r *Run) isChain() bool {
+	last, started := r.Parent, r.HasParent
+	for i, local := range r.Locals {
+		want := kv.BlockHash(local)
+		if started {
+			want = kv.Chain(last, local)
+		}
+		if last, started = r.Hashes[i], true; last != want {
+			return false
+		}
+	}
+	return true
+}
+
+// attach adds the part of a run that is not in the tree, hashes, after spot s, for the holder in
+// slot. It returns how many blocks it added: all, or those before the first block
 // whose hash another prefix has.
 //
 // A part of more than maxRun blocks becomes a chain of nodes. Example: 2,500 blocks after a leaf
 // of 1,000 extend it by 24 blocks, and add children of 1,024, 1,024 and 428 blocks.
-func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash, locals []kv.LocalHash) (attached int) {
+func (x *Index) attach(slot uint32, s spot, hashes []kv.BlockHash) (attached int) {
 	id := s.id
 	// The run leaves the tree inside a node: split it there, so that a child can be added.
-	if len(locals) > 0 && id != root && s.off < len(x.node(id).locals) {
-		if x.blocks.Get(uint64(hashes[0]), 0) != nil {
+	if len(hashes) > 0 && id != root && s.off < len(x.node(id).hashes) {
+		if _, _, taken := x.place(hashes[0]); taken {
 			return 0 // check before the split, which would be in vain
 		}
 		id = x.split(id, s.off)
 		x.join(x.node(id).child) // either part may fit into a run with its neighbour now
 		defer x.join(x.node(id).parent)
 	}
-	for len(locals) > 0 {
+	for len(hashes) > 0 {
 		n := x.node(id)
 		// A leaf grows in place up to maxRun blocks; else a child is added.
-		take, done := min(len(locals), x.runBlocks), 0
-		if grow := x.runBlocks - len(n.locals); id != root && n.kids == 0 && grow > 0 {
-			take = min(len(locals), grow)
-			done = x.extend(id, slot, hashes[:take], locals[:take])
+		take, done := min(len(hashes), x.runBlocks), 0
+		if grow := x.runBlocks - len(n.hashes); id != root && n.kids == 0 && grow > 0 {
+			take = min(len(hashes), grow)
+			done = x.extend(id, slot, hashes[:take])
 		} else {
-			id, done = x.addChild(id, slot, hashes[:take], locals[:take])
+			id, done = x.addChild(id, slot, hashes[:take])
 		}
 		if attached += done; done < take {
 			break
 		}
-		hashes, locals = hashes[take:], locals[take:]
+		hashes = hashes[take:]
 	}
 	return attached
 }
 
-// name adds the blocks with these hashes to the table blocks, as blocks of node id from this
-// depth on. It returns how many it added: all, or those before the first hash that is taken.
-func (x *Index) name(id nodeID, depth uint32, hashes []kv.BlockHash) int {
-	for i, hash := range hashes {
-		if !x.blocks.Put(uint64(hash), depth+uint32(i), uint32(id)) {
-			return i
+// name adds entries to the table blocks for the run of node id, from index from on. If a hash is taken, by
+// another prefix or by an earlier block of the run, it cuts the run before that block. It returns
+// how many blocks it added.
+func (x *Index) name(id nodeID, from int) int {
+	n := x.node(id)
+	for i := from; i < len(n.hashes); i++ {
+		if _, _, taken := x.place(n.hashes[i]); taken {
+			n.hashes = n.hashes[:i]
+			break
 		}
+		x.blocks.put(n.hashes[i], n.start+uint32(i), id)
 	}
-	return len(hashes)
+	return len(n.hashes) - from
 }
 
-// rename changes the table entries of the blocks with these hashes to node id.
-func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
-	for _, hash := range hashes {
-		x.blocks.Get(uint64(hash), 0).To = uint32(id)
+// rename changes the table entries of the blocks of n from node from to node to.
+func (x *Index) rename(n *node, from, to nodeID) {
+	for i, hash := range n.hashes {
+		x.blocks.move(hash, n.start+uint32(i), from, to)
 	}
 }
 
@@ -216,15 +220,14 @@ func (x *Index) rename(id nodeID, hashes []kv.BlockHash) {
 //
 // Example: holders A and B have all of [a b], and A stores c. The run becomes [a b c] with A in
 // full and a cut after 2 blocks for B.
-func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) int {
+func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash) int {
 	n := x.node(id)
-	done := x.name(id, n.end(), hashes)
+	old := len(n.hashes)
+	n.hashes = append(x.roomy(n.hashes, len(hashes)), hashes...)
+	done := x.name(id, old)
 	if done == 0 {
 		return 0
 	}
-	old := len(n.locals)
-	n.locals = append(n.locals, locals[:done]...)
-	n.hashes = append(n.hashes, hashes[:done]...)
 	// The holders of the whole old run get a cut at its end. The new end belongs to slot alone.
 	for i := range n.words() {
 		for _, h := range slotsOf(n.word(i).full, i, x.slots[:0]) {
@@ -238,21 +241,31 @@ func (x *Index) extend(id nodeID, slot uint32, hashes []kv.BlockHash, locals []k
 	return done
 }
 
+// roomy returns run with room for more blocks: a quarter more than it needs, but no more than a run may
+// have, where append would leave a fifth of each long run unused.
+func (x *Index) roomy(run []kv.BlockHash, more int) []kv.BlockHash {
+	need := len(run) + more
+	if need <= cap(run) {
+		return run
+	}
+	grown := make([]kv.BlockHash, len(run), max(need, min(need+need/4, x.runBlocks)))
+	copy(grown, run)
+	return grown
+}
+
 // addChild adds a child of parent with these blocks, held by slot alone. It returns the child
 // and how many blocks it added, as attach does. If the hash of the first block is taken, it adds
 // nothing and returns parent and 0.
-func (x *Index) addChild(parent nodeID, slot uint32, hashes []kv.BlockHash, locals []kv.LocalHash) (nodeID, int) {
+func (x *Index) addChild(parent nodeID, slot uint32, hashes []kv.BlockHash) (nodeID, int) {
 	id := x.nodes.add()
-	depth := x.node(parent).end()
-	done := x.name(id, depth, hashes)
+	n := x.node(id)
+	n.start = x.node(parent).end()
+	n.hashes = slices.Clone(hashes)
+	done := x.name(id, 0)
 	if done == 0 {
 		x.nodes.drop(id)
 		return parent, 0
 	}
-	n := x.node(id)
-	n.start = depth
-	n.locals = slices.Clone(locals[:done])
-	n.hashes = slices.Clone(hashes[:done])
 	n.cover(slot, done)
 	x.link(parent, id)
 	x.unique += done

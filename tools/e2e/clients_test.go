@@ -217,7 +217,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 	if err := model.Generate(demo, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
-	flags, served, tries := []string{"--default-max-tokens", "600", "--model", demo}, "demo", "3"
+	flags, served, tries := []string{"--default-max-tokens", "600", "--ping-interval", "1ms", "--model", demo}, "demo", "3" // pings in every stream: clients must bear them
 	if file := clientModels[i].file; file != "" {
 		path := filepath.Join(os.Getenv("COPPICE_MODELS"), file)
 		if _, err := os.Stat(path); err != nil {

@@ -24,8 +24,9 @@ type block struct {
 	at     int32 // the running instruction
 	now    *warp // the running warp
 
-	stats  *KernelStats
-	budget int64 // instructions left
+	stats   *KernelStats
+	budget  int64 // instructions left
+	ordered opID  // an operation that is known to be ordered before op
 }
 
 // blockOf returns the block for a launch. If the kernel's last launch had the same number of
@@ -37,7 +38,7 @@ func (m *Machine) blockOf(k *Kernel, l *Launch, op opID) *block {
 		b = newBlock(m, k, l.Block.size(), shared)
 		m.blocks[k] = b
 	}
-	b.grid, b.op, b.params, b.budget = l.Grid.size(), op, l.Args, m.config.MaxInstructions
+	b.grid, b.op, b.params, b.budget, b.ordered = l.Grid.size(), op, l.Args, m.config.MaxInstructions, 0
 	for _, w := range b.warps {
 		w.last = nil // the allocation may be freed
 	}

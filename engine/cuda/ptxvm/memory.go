@@ -130,10 +130,15 @@ func (m *Machine) read(w *warp, addr uint64, n, lane int) []byte {
 			if s.writerBlock != int32(b.index) {
 				fail(BlockRace, lane, "global address %#x was written by %s of this launch", addr, blockName(b, s.writerBlock))
 			}
-		} else if s.writer != 0 && !m.before(s.writer) {
-			fail(StreamRace, lane, "global address %#x is written by %s, which nothing orders before", addr, m.opName(s.writer))
+		} else if s.writer != b.ordered { // most words were written by the operation that wrote the last one
+			if s.writer != 0 && !m.before(s.writer) {
+				fail(StreamRace, lane, "global address %#x is written by %s, which nothing orders before", addr, m.opName(s.writer))
+			}
+			b.ordered = s.writer
 		}
-		m.noteRead(a, i, b.op, int32(b.index))
+		if s.reader != b.op || s.readerBlock != int32(b.index) {
+			m.noteRead(a, i, b.op, int32(b.index))
+		}
 	}
 	a.ReadBytes += int64(n)
 	b.stats.ReadBytes += int64(n)
@@ -222,9 +227,13 @@ func (m *Machine) peek(w *warp, addr uint64, lane int) {
 }
 
 func runLoadParam(w *warp, in *instr, mask uint32) {
-	n := int(in.size) * len(in.more)
-	for ; mask != 0; mask &= mask - 1 {
-		w.unpack(in, bits.TrailingZeros32(mask), w.b.params[in.imm:int(in.imm)+n])
+	first := bits.TrailingZeros32(mask)
+	w.unpack(in, first, w.b.params[in.imm:int(in.imm)+int(in.size)*len(in.more)])
+	for _, r := range in.more { // all lanes load the same
+		row := &w.r[r]
+		for m := mask; m != 0; m &= m - 1 {
+			row[bits.TrailingZeros32(m)] = row[first]
+		}
 	}
 }
 

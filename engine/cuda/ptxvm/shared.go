@@ -12,6 +12,8 @@ type sharedMemory struct {
 	notes []sharedNote // one per word of 4 bytes
 	base  uint32       // epochs up to base belong to earlier blocks
 	epoch uint32       // incremented at each barrier
+
+	pending int // words that an asynchronous copy will write
 }
 
 // sharedNote holds the last uses of a word. Threads count from 1; the value many means several.
@@ -33,9 +35,13 @@ func (s *sharedMemory) init(size int) {
 func (s *sharedMemory) clear() {
 	s.epoch++
 	s.base = s.epoch
+	if s.pending == 0 {
+		return // the common case: a kernel waits for its copies
+	}
 	for i := range s.notes {
 		s.notes[i].pending = false
 	}
+	s.pending = 0
 }
 
 // place returns addr as an offset. It panics with a fault of lane if n bytes there are out of
@@ -102,6 +108,9 @@ func (s *sharedMemory) note(note *sharedNote, w *warp, thread uint16, pending, a
 	if atomic && note.atomic && note.written == s.epoch && note.writer != thread {
 		thread = many
 	}
+	if pending {
+		s.pending++ // a word that is pending already can't be written
+	}
 	*note = sharedNote{written: s.epoch, writer: thread, writerAt: w.b.at, read: note.read, by: note.by, readAt: note.readAt, atomic: atomic, pending: pending}
 }
 
@@ -159,31 +168,39 @@ func (in *instr) update(at []byte, v uint64) (before uint64) {
 
 // unpack writes loaded bytes to lane l of the registers.
 func (w *warp) unpack(in *instr, l int, from []byte) {
-	for i, r := range in.more {
-		switch in.size {
-		case 2:
+	switch {
+	case in.size == 4 && in.signed:
+		for i, r := range in.more {
+			w.r[r][l] = uint64(int64(int32(binary.LittleEndian.Uint32(from[4*i:])))) // the register may have 64 bits
+		}
+	case in.size == 4:
+		for i, r := range in.more {
+			w.r[r][l] = uint64(binary.LittleEndian.Uint32(from[4*i:]))
+		}
+	case in.size == 2:
+		for i, r := range in.more {
 			w.r[r][l] = uint64(binary.LittleEndian.Uint16(from[2*i:]))
-		case 4:
-			v := binary.LittleEndian.Uint32(from[4*i:])
-			w.r[r][l] = uint64(v)
-			if in.signed {
-				w.r[r][l] = uint64(int64(int32(v))) // the register may have 64 bits
-			}
-		case 8:
+		}
+	case in.size == 8:
+		for i, r := range in.more {
 			w.r[r][l] = binary.LittleEndian.Uint64(from[8*i:])
 		}
 	}
 }
 
 func (w *warp) pack(in *instr, l int, to []byte) {
-	for i, r := range in.more {
-		switch v := w.r[r][l]; in.size {
-		case 2:
-			binary.LittleEndian.PutUint16(to[2*i:], uint16(v))
-		case 4:
-			binary.LittleEndian.PutUint32(to[4*i:], uint32(v))
-		case 8:
-			binary.LittleEndian.PutUint64(to[8*i:], v)
+	switch in.size {
+	case 2:
+		for i, r := range in.more {
+			binary.LittleEndian.PutUint16(to[2*i:], uint16(w.r[r][l]))
+		}
+	case 4:
+		for i, r := range in.more {
+			binary.LittleEndian.PutUint32(to[4*i:], uint32(w.r[r][l]))
+		}
+	case 8:
+		for i, r := range in.more {
+			binary.LittleEndian.PutUint64(to[8*i:], w.r[r][l])
 		}
 	}
 }
@@ -240,6 +257,7 @@ func runWait(w *warp, in *instr, mask uint32) {
 		if c.bytes > 0 {
 			copy(to, w.b.m.read(w, c.src, 16, c.lane))
 		}
+		s.pending -= 4
 		for i := c.dst / 4; i < c.dst/4+4; i++ {
 			s.notes[i].pending = false
 			s.notes[i].written = s.epoch // visible to this thread now, to others after a barrier

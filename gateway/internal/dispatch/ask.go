@@ -21,6 +21,7 @@ type Ask struct {
 	Query   global.Query // input for the choice of a pool by a grid
 	Asked   int          // workers asked in the current pool; the caller counts them
 	Left    []string     // names of the pools that the request has left for another
+	Seen    Seen         // with Config.Record, valid after Choose
 
 	hashes   kvindex.TokensWithHashes
 	known    []router.Overlap
@@ -72,7 +73,7 @@ func ModelID(name string) router.ModelID {
 func (a *Ask) lookUp(index *residency.Residency, blockTokens int) {
 	a.known = a.known[:0]
 	if a.Exact {
-		a.known = index.Find(a.hashes.Locals(blockTokens), a.known)
+		a.known = index.Find(a.hashes.Hashes(blockTokens), a.known)
 	}
 }
 

@@ -28,6 +28,7 @@ type Config struct {
 	Buckets int
 	Stage   router.Staging
 	Log     *zap.Logger // default: none
+	Record  bool        // Ask.Seen is wanted
 }
 
 // ValidatePools reports all faults of Pools and Buckets.

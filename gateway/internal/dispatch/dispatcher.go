@@ -46,6 +46,7 @@ type rank struct {
 	indexed bool // events have arrived from it, so the index may hold its blocks
 	fresh   bool // it has joined, and SetHealth has not been called for it yet
 	longest int  // most blocks of a prompt that it accepts; 0: unknown
+	spec    router.WorkerSpec
 }
 
 // groups maps workers to pools and counts the healthy workers of each pool. It is never changed:
@@ -96,7 +97,7 @@ func New(cfg Config) (*Dispatcher, error) {
 		return nil, err
 	}
 	cfg.Router.BlockTokens = r.BlockTokens()
-	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed, ByHash: true}
+	guess := kvindex.ApproximateConfig{TTL: cfg.GuessTTL, Holders: cfg.Index.Index.Holders, Seed: cfg.Router.Seed}
 	guesses, err := kvindex.NewApproximate(guess)
 	if err != nil {
 		return nil, err
@@ -157,7 +158,7 @@ func (d *Dispatcher) notePeers() { note(d.peers.news) }
 // find sets the overlaps of the request in a. The caller holds the mutex and has called
 // a.lookUp.
 func (d *Dispatcher) find(a *Ask) {
-	a.guessed = d.guesses.FindChain(a.Request.Hashes, a.guessed[:0])
+	a.guessed = d.guesses.Find(a.Request.Hashes, a.guessed[:0])
 	a.merge()
 }
 
@@ -181,6 +182,9 @@ func (d *Dispatcher) choose(ctx context.Context, a *Ask, patience time.Duration)
 	d.mu.Lock()
 	now := d.now()
 	d.find(a)
+	if d.cfg.Record {
+		a.Seen.see(d.router, now, &a.Request)
+	}
 	decision, err := d.router.Select(now, &a.Request)
 	if err == nil {
 		d.reserved(a, decision, now)
@@ -249,7 +253,7 @@ func (d *Dispatcher) guess(w kv.Rank, hashes []kv.BlockHash, untold bool, now ti
 	if k != nil && k.longest > 0 && len(hashes) > k.longest {
 		return // the worker will refuse it, and a few such prompts would evict all guesses
 	}
-	d.guesses.RouteChain(w, hashes, now) // a guess that does not fit is dropped
+	d.guesses.Route(w, kvindex.Run{Hashes: hashes}, now) // a guess that does not fit is dropped
 }
 
 // pump serves waiting requests in the queue's order until none has a free worker. The caller
@@ -263,6 +267,9 @@ func (d *Dispatcher) pump(now time.Duration) {
 		w := d.waiting[ticket]
 		w.ask.lookUp(d.index, d.BlockTokens())
 		d.find(w.ask)
+		if d.cfg.Record {
+			w.ask.Seen.see(d.router, now, &w.ask.Request)
+		}
 		decision, err := d.router.Take(now, ticket, w.ask.overlaps)
 		if errors.Is(err, router.ErrBusy) || errors.Is(err, router.ErrFull) {
 			return

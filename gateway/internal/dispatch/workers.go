@@ -17,7 +17,7 @@ func (d *Dispatcher) spec(w kv.Rank, c *card.Card) router.WorkerSpec {
 	block := d.BlockTokens()
 	spec := router.WorkerSpec{
 		BlockTokens: block, TotalBlocks: c.PoolTokens / block, BatchTokens: c.StepTokens, ChunkTokens: c.ChunkTokens,
-		MaxRequests: c.MaxRunning, Pool: d.groups.Load().pool[w.Worker],
+		HitTokens: c.HitTokens, MaxRequests: c.MaxRunning, Pool: d.groups.Load().pool[w.Worker],
 	}
 	if p := c.Profile; p != nil {
 		own := d.cfg.Router.Profile
@@ -53,7 +53,7 @@ func (d *Dispatcher) Join(w kv.Rank, c *card.Card, blind bool) (err error) {
 		if err = r.Join(now, w, spec); err != nil {
 			return
 		}
-		d.ranks[w] = &rank{blind: blind, fresh: true, longest: d.longest(c)}
+		d.ranks[w] = &rank{blind: blind, fresh: true, longest: d.longest(c), spec: spec}
 		note(d.peers.joined) // ask replicas again: their reservations there were refused
 		err = r.SetHealth(now, w, router.Lost)
 	})
@@ -69,7 +69,7 @@ func (d *Dispatcher) Respec(w kv.Rank, c *card.Card) (err error) {
 			return
 		}
 		if k := d.ranks[w]; k != nil {
-			k.longest = d.longest(c)
+			k.longest, k.spec = d.longest(c), spec
 		}
 		err = r.SetHealth(now, w, was.Health)
 	})

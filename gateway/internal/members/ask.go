@@ -101,6 +101,9 @@ func (f *Fleet) readModels(ctx context.Context, m *Member) (description, error) 
 		s.loras[d.ID] = d.Parent != "" // vLLM names the parent of an adapter
 		c.MaxModelTokens = max(c.MaxModelTokens, d.MaxModelLen)
 	}
+	if err := f.learnForeign(ctx, m, &s); err != nil {
+		return description{}, err
+	}
 	return s, c.Validate()
 }
 

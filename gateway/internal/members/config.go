@@ -33,6 +33,7 @@ type Config struct {
 
 	Tokenizer   TokenizerSet  // the configured set; without a tokenizer one is fetched from a worker
 	NATS        *nats.Config  // for registration and events; nil: none
+	Bind        *Bind         // where to listen for the events of workers that publish nowhere else; nil: nowhere
 	Consolidate []Sockets     // further event sources of each worker
 	Approximate bool          // do not follow the events of workers
 	Silence     time.Duration // how long no event may arrive from a worker that sends heartbeats

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/events"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -30,6 +31,7 @@ type Fleet struct {
 	subscribers []*events.Subscriber // of the workers' own events, and of each of Config.Consolidate
 	watcher     *nats.Watcher        // nil: no registration
 	troubles    troubles
+	hubs        hubs
 	applying    sync.Mutex // held while applyEventsLive runs
 	ctx         context.Context
 	stop        context.CancelFunc
@@ -175,11 +177,15 @@ func (f *Fleet) Registers() bool { return f.cfg.NATS != nil }
 
 // New makes a fleet without workers. Start turns on registration.
 func New(cfg Config) (*Fleet, error) {
-	f := &Fleet{cfg: cfg, log: cfg.Log, members: map[string]*Member{}, claims: map[uint64]*Member{}, troubles: troubles{by: map[string]error{}}}
+	f := &Fleet{cfg: cfg, log: cfg.Log, members: map[string]*Member{}, claims: map[uint64]*Member{}, troubles: troubles{by: map[string]error{}}, hubs: hubs{all: map[uint32]*zmq.Hub{}, seen: map[string]bool{}}}
 	f.summary.Store(&Summary{})
 	f.tokenizers.now.Store(&f.cfg.Tokenizer)
 	f.ctx, f.stop = context.WithCancel(context.Background())
-	return f, f.subscribe()
+	if err := f.subscribe(); err != nil || cfg.Bind == nil {
+		return f, err
+	}
+	_, err := f.hub(0)
+	return f, err
 }
 
 // Start lets workers register over NATS, if Config.NATS is set.
@@ -214,7 +220,7 @@ func (f *Fleet) Close() (err error) {
 	for _, s := range f.subscribers {
 		s.Close()
 	}
-	return err
+	return errors.Join(err, f.closeHubs())
 }
 
 // Summary describes the workers at one time. It never changes, so it is read without a lock.
@@ -230,6 +236,7 @@ type Summary struct {
 	Plain   int      // workers that encode control tokens in messages as text
 	// AutoTools and NoTools count the workers by what they do with tools that their template does not print.
 	AutoTools, NoTools int
+	Foreign            int // workers that are not Coppice
 	Ready              int // healthy workers
 	Total              int // workers in any state
 }
@@ -264,6 +271,9 @@ func summaryOf(claims map[uint64]*Member, total int) *Summary {
 		}
 		for name, adapter := range m.description.loras {
 			s.LoRAs[name] = s.LoRAs[name] || adapter
+		}
+		if m.description.foreign {
+			s.Foreign++
 		}
 		m.mu.Unlock()
 		s.Ready += healthy

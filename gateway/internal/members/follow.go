@@ -69,6 +69,15 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 		return nil
 	case g.Events != "":
 		return func(dp uint32) (events.Source, error) { return f.sockets(dp, g.Events, g.Replay, g.Topic) }
+	case len(m.sources()) > 0 && !f.connectsHere(m.sources()[0].endpoint):
+		all := m.sources()
+		return func(dp uint32) (events.Source, error) {
+			if int(dp) >= len(all) {
+				return nil, fmt.Errorf("the worker has %d ranks with events", len(all))
+			}
+			at := &all[dp]
+			return zmq.NewSource(zmq.SourceConfig{Endpoint: at.endpoint, ReplayEndpoint: at.replay, Topic: at.topic, Quiet: f.cfg.Quiet}), nil
+		}
 	case c.ZMQ != nil:
 		at := func(port int) string { return "tcp://" + net.JoinHostPort(m.url.Hostname(), strconv.Itoa(port)) }
 		replay := ""
@@ -89,6 +98,8 @@ func (f *Fleet) sources(m *Member, c *card.Card) func(dp uint32) (events.Source,
 			at.DP = dp
 			return nats.NewSource(at)
 		}
+	case f.cfg.Bind != nil:
+		return f.bound(m)
 	}
 	return nil
 }

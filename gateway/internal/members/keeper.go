@@ -212,11 +212,12 @@ func (f *Fleet) linger(m *Member) {
 // worker that does not fit into the fleet is refused with an error.
 func (k *keeper) applyCard(s description) error {
 	f, m, known := k.f, k.m, k.m.card()
-	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch {
+	if known != nil && k.ranks != nil && known.Name == s.card.Name && known.Pool == s.card.Pool && known.Epoch == s.card.Epoch && slices.Equal(m.sources(), s.sources) {
 		if len(k.ranks) < m.Ranks() { // the router had no room for all ranks before
 			return k.join(known)
 		}
-		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens {
+		if slices.Equal(known.Models, s.card.Models) && known.MaxModelTokens == s.card.MaxModelTokens &&
+			known.PoolTokens == s.card.PoolTokens && known.HitTokens == s.card.HitTokens {
 			return nil
 		}
 		return k.updateModels(s)
@@ -225,8 +226,8 @@ func (k *keeper) applyCard(s description) error {
 	if known != nil && known.Name != s.card.Name {
 		f.Forget(known.Name)
 	}
-	if want := f.cfg.BlockTokens; s.card.BlockTokens != 0 && s.card.BlockTokens != want {
-		return refuse("worker %s has blocks of %d tokens, this gateway of %d, so none of its blocks would be found: start both with the same --block-tokens",
+	if want := f.cfg.BlockTokens; s.card.BlockTokens%want != 0 {
+		return refuse("worker %s has blocks of %d tokens, no multiple of this gateway's %d, so none of its blocks would be found: start both with the same --block-tokens",
 			m.url, s.card.BlockTokens, want)
 	}
 	if err := k.admitted(s.card); err != nil {

@@ -65,6 +65,7 @@ type description struct {
 	own     string     // the worker's own name, under which it publishes its events
 	foreign bool       // no Coppice worker: it has no card
 	loras   map[string]bool
+	sources []eventSource // where the ranks of a foreign worker publish; empty: it does not say
 }
 
 // Status describes a worker.
@@ -88,15 +89,27 @@ func newMember(cfg WorkerConfig) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg.Ranks = max(cfg.Ranks, 1)
 	return &Member{cfg: cfg, url: u, kick: make(chan struct{}, 1), done: make(chan struct{})}, nil
 }
 
 // URL returns the worker's address. The caller must not change it.
 func (m *Member) URL() *url.URL { return m.url }
 
-// Ranks returns the number of data-parallel ranks.
-func (m *Member) Ranks() int { return m.cfg.Ranks }
+// Ranks returns the number of data-parallel ranks: that of the configuration, or else as many as the worker says that
+// it has.
+func (m *Member) Ranks() int {
+	if m.cfg.Ranks > 0 {
+		return m.cfg.Ranks
+	}
+	return max(1, len(m.sources()))
+}
+
+// sources returns the places where the worker's ranks publish, if it is foreign and says so.
+func (m *Member) sources() []eventSource {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.description.sources
+}
 
 // Name returns the worker's name in logs, metrics and headers.
 func (m *Member) Name() string { return m.Status().Name }

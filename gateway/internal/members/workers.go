@@ -143,14 +143,14 @@ type WorkerConfig struct {
 	// Pool is the worker's pool in Config.Pools. Default: as in its card.
 	Pool string `json:"pool"`
 	// Events is the address of the worker's ZMQ PUB socket, tcp://host:port, and Replay that of
-	// its ROUTER socket. They are for workers without a card. "none": the contents of its cache
-	// are guessed.
+	// its ROUTER socket. They are for workers without a card that do not say where they publish, as vLLM does at
+	// /kv_event_sources and SGLang at /server_info. "none": the contents of its cache are guessed.
 	Events string `json:"events"`
 	Replay string `json:"replay"`
 	Topic  string `json:"topic"` // the topic of the worker's events; "": any
 	// Ranks is the number of data-parallel ranks. Each has its own cache, and publishes its
 	// events on the port after that of the rank before. A request selects a rank by
-	// X-Data-Parallel-Rank, vLLM's header. Default 1.
+	// X-Data-Parallel-Rank, vLLM's header. Default: as many as the worker says, or 1.
 	Ranks int `json:"ranks"`
 	// PoolTokens is the size of the KV pool and MaxRunning the number of concurrent requests,
 	// both per rank. 0: unknown.

@@ -37,6 +37,7 @@ var (
 // Prompt holds the facts about a request that a router needs. The zero value is ready to use.
 type Prompt struct {
 	Model, User, CacheSalt string
+	Session                string // as the request's body names it
 	Stream                 bool
 	Hints                  openai.Hints
 

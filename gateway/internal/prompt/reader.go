@@ -33,6 +33,8 @@ type Config struct {
 	// Namespace returns the workers' cache namespace of a tenant with a cache salt. Default: as
 	// in package server.
 	Namespace func(tenant, salt string) kv.Namespace
+	// ForeignNamespace takes the place of Namespace while As.Foreign. Default: Namespace.
+	ForeignNamespace func(tenant, salt string) kv.Namespace
 	// Now is the clock for templates. Default time.Now.
 	Now func() time.Time
 }
@@ -69,6 +71,7 @@ type As struct {
 	Controls    chat.ControlMode // how control tokens in messages written by callers are treated
 	ToolsPrompt chat.ToolsPrompt // what happens to tools that the template does not print
 	BlockTokens int              // length of the blocks whose hashes are wanted; 0: none
+	Foreign     bool             // no worker is a Coppice worker
 }
 
 // New makes a Reader. The error is that of [Config.Validate].
@@ -117,12 +120,13 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	case OllamaGenerate:
 		peek = of.peek(ollama.PeekGenerate)
 	}
-	if err := peek(body, q); err != nil {
+	if err := r.peek(kind, peek, body, p); err != nil {
 		return err
 	}
+	r.readWhole(p)
 	p.Model, p.User, p.CacheSalt, p.Stream, p.OutputTokens = q.Model, q.User, q.CacheSalt, q.Stream, q.OutputTokens
-	p.Hints, p.PublicTokens = q.Hints, q.PublicTokens
-	p.Namespace = r.cfg.Namespace(tenant, q.CacheSalt)
+	p.Hints, p.PublicTokens, p.Session = q.Hints, q.PublicTokens, q.Session
+	p.Namespace = r.namespace(as)(tenant, q.CacheSalt)
 	if as.BlockTokens > 0 {
 		p.Blocks.BlockTokens, p.Blocks.Namespace, p.Blocks.PublicTokens = as.BlockTokens, p.Namespace, p.PublicTokens
 	}
@@ -143,6 +147,34 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 	return nil
 }
 
+// namespace returns the function from tenants and salts to the workers' namespaces.
+func (r *Reader) namespace(as As) func(tenant, salt string) kv.Namespace {
+	if as.Foreign && r.cfg.ForeignNamespace != nil {
+		return r.cfg.ForeignNamespace
+	}
+	return r.cfg.Namespace
+}
+
+// peek calls peek. A body that nests deeper than its reader goes is JSON, and the worker judges it: it is routed by load. A list of
+// token ids is read again, as a whole, if the worker shortens it and not all of it was read.
+func (r *Reader) peek(kind Kind, peek func([]byte, *openai.Peeked) error, body []byte, p *Prompt) error {
+	q := &p.peeked
+	err := peek(body, q)
+	switch {
+	case err != nil && kind != Completions:
+		if openai.PeekCompletion(body, q) != nil {
+			return err
+		}
+		p.guess(err)
+		q.Prompts, q.Text, q.Tokens = 0, "", nil
+		return nil
+	case err == nil && shortened(q) && q.Truncated && q.Most < r.cfg.MaxTokens:
+		q.Most = r.cfg.MaxTokens
+		return peek(body, q)
+	}
+	return err
+}
+
 // peekMessages reads a request to Anthropic's API into q, whose fields are those of a chat.
 func peekMessages(body []byte, q *openai.Peeked) error {
 	m, err := anthropic.Peek(body, anthropic.Options{})
@@ -150,6 +182,7 @@ func peekMessages(body []byte, q *openai.Peeked) error {
 		return err
 	}
 	q.Model, q.User, q.CacheSalt, q.Stream, q.N, q.OutputTokens, q.PublicTokens = m.Model, m.User, m.CacheSalt, m.Stream, 1, m.MaxTokens, m.PublicTokens
+	q.Session = m.Session
 	q.Messages, q.Options, q.ContinueFinal, q.Doubt = m.Messages, m.Options, m.ContinueFinal, m.Doubt
 	return nil
 }
@@ -195,6 +228,7 @@ func (r *Reader) completion(p *Prompt) {
 	switch {
 	case q.Tokens != nil:
 		p.Tokens, p.Truncated = q.Tokens, q.Truncated
+		r.shortenTokens(p)
 	case q.Prompts > 0:
 		r.text(p, chat.Rendered{Text: q.Text}, q.SpecialTokens == nil || *q.SpecialTokens)
 		q.Text = ""
@@ -260,15 +294,20 @@ func (r *Reader) conversation(p *Prompt, why error) {
 	p.bytes = b
 	p.tokens = pack(p.tokens[:0], b, p.most+1)
 	p.clip()
+	r.shortenTokens(p)
 }
 
 // text converts text into p.Tokens. If whole is true, the tokens that the tokenizer adds before
 // and after a prompt are included. Without a tokenizer the tokens are guesses from bytes.
 func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
-	if r.cfg.Tokenizer == nil {
+	switch {
+	case r.cfg.Tokenizer == nil:
 		p.guess(ErrNoTokenizer)
 		p.tokens = pack(p.tokens[:0], text.Text, p.most+1)
-	} else {
+	case shortened(&p.peeked):
+		r.shortText(p, text, whole)
+		return
+	default:
 		o := tokenizer.Options{Prompt: whole, MaxTokens: p.most, Plain: text.Plain}
 		err := r.encode(p, text.Text, o)
 		if p.Truncated = errors.Is(err, tokenizer.ErrTooLong); err != nil && !p.Truncated {
@@ -276,6 +315,7 @@ func (r *Reader) text(p *Prompt, text chat.Rendered, whole bool) {
 		}
 	}
 	p.clip()
+	r.shortenTokens(p)
 }
 
 // pack appends the bytes of text to dst as tokens of four bytes, the last one padded with zeros.

@@ -46,8 +46,8 @@ func TestResponsesNames(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "plain.jinja")})
 	var p Prompt
 	read(t, r, Responses, `{"input":"x","previous_response_id":"resp_1","prompt_cache_key":"k","user":"u"}`, &p)
-	if p.Names != "resp_1" || p.Exact || p.User != "k" {
-		t.Errorf("it names %q, exact %v, of %q", p.Names, p.Exact, p.User)
+	if p.Names != "resp_1" || p.Exact || p.Session != "k" {
+		t.Errorf("it names %q, exact %v, session %q", p.Names, p.Exact, p.Session)
 	}
 	if read(t, r, Responses, `{"input":"x"}`, &p); p.Names != "" || !p.Exact {
 		t.Errorf("the next one names %q, exact %v", p.Names, p.Exact)

@@ -3,6 +3,7 @@ package residency
 import (
 	"context"
 	"os"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -192,7 +193,7 @@ func (c *chained) step() {
 func (c *chained) expect(tokens []uint32, want router.Overlap) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
-	got := found(c.t, c.x.Find(locals, nil))[honest]
+	got := found(c.t, c.x.Find(chain(locals), nil))[honest]
 	if got.Worker = (kv.Rank{}); got != want {
 		c.t.Fatalf("step %d: %+v of the honest worker, want %+v\n%v", c.steps, got, want, c.x.Stats())
 	}
@@ -202,7 +203,7 @@ func (c *chained) expect(tokens []uint32, want router.Overlap) {
 func (c *chained) none(what string, tokens []uint32) {
 	c.t.Helper()
 	locals, _ := hashesOf(tokens)
-	if o, ok := found(c.t, c.x.Find(locals, nil))[liar]; ok {
+	if o, ok := found(c.t, c.x.Find(chain(locals), nil))[liar]; ok {
 		c.t.Errorf("%s: %+v", what, o)
 	}
 }
@@ -298,7 +299,7 @@ var hostilities = []struct {
 	}, func(e events.Counts, _ Stats) uint64 { return e.OrphanBlocks }, 5},
 	{"blocks of another size", func(c *chained) {
 		e := storedEvent(mine, 0, "GPU")
-		e.BlockTokens, e.Hashes = 8, e.Hashes[:2]
+		e.BlockTokens, e.Hashes = blockTokens/2, slices.Concat(e.Hashes, e.Hashes)
 		c.evil.batch(e)
 		c.evil.batch(storedEvent(mine, 0, "GPU"))
 	}, func(e events.Counts, _ Stats) uint64 { return e.Dropped }, 1},
@@ -383,7 +384,7 @@ func TestFlood(t *testing.T) {
 			c.evil.batch(wire.Event{Kind: wire.AllBlocksCleared}, storedEvent(prompt(8, 5), 0, "GPU"))
 			c.step()
 			locals, _ := hashesOf(prompt(8, 5))
-			if got := found(t, c.x.Find(locals, nil))[liar]; got.Device != 5 || c.x.kinds().lossy != 0 {
+			if got := found(t, c.x.Find(chain(locals), nil))[liar]; got.Device != 5 || c.x.kinds().lossy != 0 {
 				t.Errorf("%+v\n%v", got, c.x.Stats())
 			}
 		})

@@ -25,8 +25,8 @@ type Config struct {
 	//
 	// While Holders * HolderBlocks <= Blocks, as by default, no worker can take another's room,
 	// however much it sends; otherwise workers that flood together can fill the index for all.
-	// The bound itself takes no memory: a rank can make the index keep HolderBlocks blocks of 50
-	// bytes, or 220 where each block is a branch of its own, plus 35 with hashes of its own;
+	// The bound itself takes no memory: a rank can make the index keep HolderBlocks blocks of 20
+	// bytes, or 120 where each block is a branch of its own, plus 35 with hashes of its own;
 	// twice that while a dump is being applied.
 	//
 	// Defaults: Holders is DefaultRanks; HolderBlocks is DefaultRankBlocks, or Blocks/Holders if

@@ -21,5 +21,5 @@
 //	sub, err := events.NewSubscriber(events.SubscriberConfig{BlockTokens: 16}, x)
 //	err = sub.Add(kv.Rank{Worker: 1}, source, events.Follow{})
 //	...
-//	overlaps = x.Find(locals, overlaps[:0]) // {Worker: {1, 0}, Device: 12, Host: 30}
+//	overlaps = x.Find(hashes, overlaps[:0]) // {Worker: {1, 0}, Device: 12, Host: 30}
 package residency

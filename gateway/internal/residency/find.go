@@ -12,12 +12,11 @@ import (
 type find struct {
 	device []kvindex.Overlap
 	all    []kvindex.Overlap // blocks in any tier, of ranks with a table
-	locals []kv.LocalHash    // the prompt's local hashes; they belong to the caller of Find
-	hashes []kv.BlockHash    // block hashes of the first elements of locals, as many as were needed so far
+	hashes []kv.BlockHash    // the prompt's block hashes; they belong to the caller of Find
 	from   []int             // by index of a rank in tieredRanks: index of its overlap in the result, or -1
 }
 
-// Find appends to dst the overlap of each rank that has the first block of locals, the local
+// Find appends to dst the overlap of each rank that has the first block of hashes, the chained
 // hashes of a prompt's blocks, in no particular order. A tier can only follow a higher one. So
 // after the first block that the device lacks, a further block on the device counts as in host
 // memory, since it is at least as close. Example: blocks on device, host, device, disk give Device
@@ -26,23 +25,23 @@ type find struct {
 // Find allocates only to grow dst. It costs one kvindex Find. If there are ranks with lower tiers,
 // it costs a second one, and a few steps per such rank found. For a rank with blocks that are only
 // on disk or lower, it costs one step per block after those on the device.
-func (x *Residency) Find(locals []kv.LocalHash, dst []router.Overlap) []router.Overlap {
-	if len(locals) == 0 {
+func (x *Residency) Find(hashes []kv.BlockHash, dst []router.Overlap) []router.Overlap {
+	if len(hashes) == 0 {
 		return dst
 	}
 	f := x.finds.Get().(*find)
 	losses, tiered, first := x.losses.Load(), x.tiered.Load(), len(dst)
-	f.device = x.index.Find(locals, f.device[:0])
+	f.device = x.index.Find(hashes, f.device[:0])
 	for _, o := range f.device {
 		if !isShadow(o.Holder) {
 			dst = append(dst, router.Overlap{Worker: o.Holder, Device: int(o.Blocks)})
 		}
 	}
 	if len(tiered.ranks) > 0 {
-		f.locals, f.hashes = locals, f.hashes[:0]
-		f.all = x.below.Find(locals, f.all[:0])
+		f.hashes = hashes
+		f.all = x.below.Find(hashes, f.all[:0])
 		dst = f.below(tiered, losses, dst, first)
-		f.locals = nil
+		f.hashes = nil
 	}
 	x.finds.Put(f)
 	return dst
@@ -110,19 +109,7 @@ func (f *find) extend(k *rank, losses uint64, all int, o *router.Overlap) {
 // extent returns the index of the first block, from at on, that table t has in none of the tiers
 // of in.
 func (f *find) extent(t *tiers, at int, in tierSet) int {
-	for ; at < len(f.locals) && t.masks[f.hash(at)]&in != 0; at++ {
+	for ; at < len(f.hashes) && t.masks[f.hashes[at]]&in != 0; at++ {
 	}
 	return at
-}
-
-// hash returns the block hash of block at of the prompt. It is computed when it is first needed.
-func (f *find) hash(at int) kv.BlockHash {
-	for i := len(f.hashes); i <= at; i++ {
-		next := kv.BlockHash(f.locals[i])
-		if i > 0 {
-			next = kv.Chain(f.hashes[i-1], f.locals[i])
-		}
-		f.hashes = append(f.hashes, next)
-	}
-	return f.hashes[at]
 }

@@ -348,7 +348,7 @@ func (p *play) check() {
 		p.t.Fatal(err)
 	}
 	for q := range p.locals {
-		got := found(p.t, p.x.Find(p.locals[q], nil))
+		got := found(p.t, p.x.Find(chain(p.locals[q]), nil))
 		for r, o := range p.all {
 			want := overlap(o.contents(), p.hashes[q])
 			g := got[r]

@@ -24,7 +24,7 @@ func mustNew(t testing.TB, cfg Config) *Residency {
 // expect compares a rank's overlap with a prompt to the expected one.
 func expect(t *testing.T, x *Residency, what string, r kv.Rank, locals []kv.LocalHash, want router.Overlap) {
 	t.Helper()
-	got := found(t, x.Find(locals, nil))[r]
+	got := found(t, x.Find(chain(locals), nil))[r]
 	if got.Worker = (kv.Rank{}); got != want {
 		t.Errorf("%s: %+v, want %+v", what, got, want)
 	}
@@ -330,6 +330,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 	}
 	for _, tier := range []kv.Tier{kv.TierDevice, kv.TierDisk} {
 		x, p := mustNew(t, Config{}), seq(1, 100)
+		hashes := chain(p)
 		for w := range 8 {
 			_ = x.Store(kv.Rank{Worker: kv.WorkerID(w)}, storedOf(p[:50], 0, kv.TierDevice))
 			if err := x.Store(kv.Rank{Worker: kv.WorkerID(w)}, storedOf(p, 50, tier)); err != nil {
@@ -337,7 +338,7 @@ func TestFindAllocatesNothing(t *testing.T) {
 			}
 		}
 		dst := make([]router.Overlap, 0, 8)
-		if n := testing.AllocsPerRun(1000, func() { dst = x.Find(p, dst[:0]) }); n != 0 || len(dst) != 8 || dst[3].Blocks() != 100 {
+		if n := testing.AllocsPerRun(1000, func() { dst = x.Find(hashes, dst[:0]) }); n != 0 || len(dst) != 8 || dst[3].Blocks() != 100 {
 			t.Errorf("%v: %v allocations, %v", tier, n, dst)
 		}
 	}

@@ -39,8 +39,33 @@ func (x *Residency) storeParts(k *rank, s events.Stored) error {
 		if err != nil || len(part.Blocks) == len(s.Blocks) {
 			return err
 		}
-		s.Parent, s.HasParent, s.Blocks = part.Blocks[maxPart-1].Hash, true, s.Blocks[maxPart:]
+		s.Parent, s.HasParent, s.Blocks = part.Blocks[maxPart-1].Hash, !s.Named, s.Blocks[maxPart:]
 	}
+}
+
+// storeNamed adds a lower tier to those blocks of s that rank k has. On the device, blocks are stored with their tokens.
+// The caller holds the rank's lock.
+func (x *Residency) storeNamed(k *rank, s *events.Stored) {
+	if s.Tier == kv.TierDevice || s.Tier >= kv.Tiers {
+		return
+	}
+	k.hashes = k.hashes[:0]
+	for _, b := range s.Blocks {
+		hash := b.Hash
+		if k.names != nil {
+			hash, _ = k.names.Hash(hash)
+		}
+		if k.tiers != nil && k.tiers.masks[hash] != 0 || k.tiers == nil && x.index.Holds(k.holder, hash) {
+			k.hashes = append(k.hashes, hash)
+		}
+	}
+	if len(k.hashes) == 0 {
+		return
+	}
+	if k.tiers == nil {
+		x.addTable(k)
+	}
+	k.tiers.add(s.Tier, k.hashes) // they are in the table, so there is room
 }
 
 // maxPart is the largest number of blocks stored or removed before the rank's lock is released.
@@ -52,6 +77,10 @@ const maxPart = 4096
 func (x *Residency) storePart(k *rank, s events.Stored) error {
 	k.mu.Lock()
 	defer k.changed()
+	if s.Named {
+		x.storeNamed(k, &s)
+		return nil
+	}
 	k.run = runOf(&s, k.run)
 	return x.countOutcome(k, x.store(k, s.Tier, k.run), len(s.Blocks))
 }

@@ -107,7 +107,7 @@ func look(t *testing.T, p *play, all []claims, q int) {
 	for i := range all {
 		from[i] = all[i].len() - 1
 	}
-	got := found(t, p.x.Find(p.locals[q], nil))
+	got := found(t, p.x.Find(chain(p.locals[q]), nil))
 	for i := range all {
 		g := got[rankOf(i)]
 		if most := all[i].most(from[i], q); sumsOf(g).max(most) != most {
@@ -191,7 +191,7 @@ func TestReplaceIsOneStep(t *testing.T) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		for !over.Load() && !t.Failed() {
-			all := found(t, p.x.Find(p.locals[q], nil))
+			all := found(t, p.x.Find(chain(p.locals[q]), nil))
 			o := all[r]
 			if o.Worker = (kv.Rank{}); len(all) != 1 {
 				t.Errorf("a reader saw %v", all)

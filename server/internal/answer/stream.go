@@ -47,6 +47,12 @@ func (a *Answer) Stream() *Stream {
 	return s
 }
 
+// RepeatsScores reports the same as TalkStream.RepeatsScores.
+func (s *Stream) RepeatsScores() bool { return false }
+
+// Ping appends a comment, which clients leave out, to show that the answer goes on.
+func (s *Stream) Ping(dst []byte) []byte { return append(dst, openai.Ping...) }
+
 // end writes the end of an event. With ContinuousUsage that includes the usage so far.
 func (s *Stream) end(dst []byte) []byte {
 	if !s.shown.ContinuousUsage {

@@ -136,12 +136,33 @@ type TalkStream struct {
 // ContentType is the media type of the stream.
 func (s *TalkStream) ContentType() string { return s.talk.wire.ContentType() }
 
+// RepeatsScores reports whether the end of the stream repeats all log-probabilities.
+func (s *TalkStream) RepeatsScores() bool {
+	w, ok := s.to.(conversation.Repeats)
+	return ok && w.RepeatsScores()
+}
+
+// begin appends the beginning of the answer, once.
+func (s *TalkStream) begin(dst []byte) []byte {
+	if s.begun {
+		return dst
+	}
+	s.begun = true
+	return s.to.Begin(dst, &s.talk.about)
+}
+
+// Ping appends what shows the client that the answer goes on: its beginning, if that has not been sent.
+func (s *TalkStream) Ping(dst []byte) []byte {
+	before := len(dst)
+	if dst = s.begin(dst); len(dst) > before {
+		return dst
+	}
+	return s.to.Ping(dst)
+}
+
 // Piece appends what the client gets of p. A piece with an error goes to Error instead.
 func (s *TalkStream) Piece(dst []byte, _ int, p *coppice.Piece) []byte {
-	if !s.begun {
-		s.begun = true
-		dst = s.to.Begin(dst, &s.talk.about)
-	}
+	dst = s.begin(dst)
 	events, end := s.next(p)
 	for _, e := range events {
 		dst = s.to.Event(dst, e)

@@ -1,0 +1,61 @@
+package schedtest
+
+// plantSeeds has worlds that show each bug, by the bug's number. TestPlants writes it with -update.
+var plantSeeds = [plantCount][]uint64{
+	1:  {1, 2},    // drop-copies
+	2:  {1, 2},    // swap-pages
+	3:  {2, 3},    // early-reuse
+	4:  {1, 3},    // forget-move
+	5:  {5, 9},    // stale-page
+	6:  {5, 103},  // lose-cancel
+	7:  {3, 4},    // child-first
+	8:  {1, 7},    // lose-move
+	9:  {2, 3},    // stale-deferred
+	10: {1, 2},    // double-token
+	11: {1, 2},    // wrong-token
+	12: {3, 6},    // lose-mask
+	13: {6, 12},   // stale-mask
+	14: {1, 2},    // lose-ending
+	15: {1, 2},    // double-ending
+	16: {1, 2},    // forged-bill
+	17: {1, 2},    // deaf-to-abort
+	18: {47, 186}, // believe-move
+	19: {1, 2},    // lose-displaced
+	20: {2, 4},    // grant-twice
+	21: {1, 2},    // lose-page
+	22: {2, 4},    // foreign-page
+	23: {1, 2},    // early-return
+	24: {1, 2},    // over-budget
+	25: {2, 3},    // two-writers
+	26: {1, 2},    // wrong-start
+	27: {1, 2},    // skip-sampling
+	28: {1, 2},    // rewrite-row
+	29: {6, 14},   // no-floor
+	30: {9, 26},   // eager
+	31: {2, 3},    // preempt-again
+	32: {1, 5},    // unverified
+	33: {10, 15},  // keep-refused
+	34: {26, 102}, // foreign-draft
+	35: {10, 16},  // late-mask
+	36: {1, 2},    // bill-refused
+	37: {1, 2},    // mis-count
+	38: {1, 2},    // lose-token
+	39: {1, 4},    // drop-event
+	40: {1, 4},    // double-event
+	41: {2, 3},    // keep-failed
+	42: {7, 25},   // keep-below
+	43: {1, 3},    // all-public
+	44: {11, 12},  // keep-released
+	45: {3, 4},    // keep-over
+	46: {1, 4},    // overwrite-page
+	47: {2, 4},    // lose-grant
+	48: {1, 2},    // lose-result
+	49: {3, 4},    // starve
+	50: {1, 2},    // favour
+	51: {1, 3},    // forgive-debts
+	52: {12, 36},  // keep-credit
+	53: {5, 6},    // charge-cached
+	54: {2, 9},    // long-queue
+	55: {1, 2},    // timid-door
+	56: {1, 2},    // hidden-draw
+}
