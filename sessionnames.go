@@ -10,7 +10,7 @@ import (
 )
 
 // Limits of the names of parked sessions, apart from the bytes that a tier's directory permits. A tenant with a name has at most a
-// quarter of them, so that no tenant takes those of all others.
+// quarter of each, so that no tenant takes the share of all others.
 const (
 	maxNames     = 1 << 14
 	maxNameBytes = 256 << 20
@@ -25,7 +25,7 @@ type names struct {
 	totals map[string]nameTotals // by tenant
 }
 
-// parkedName is what names knows of a note without reading it.
+// parkedName holds the facts about a note that are known without reading it.
 type parkedName struct {
 	ParkedSession
 	bytes int

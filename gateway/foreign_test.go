@@ -29,7 +29,6 @@ type telling struct {
 	answers map[string]string // by path
 	mu      sync.Mutex
 	asked   map[string]int // by path
-	senders []*foreignRank
 }
 
 // foreignRank is a publisher with history.
@@ -80,6 +79,9 @@ func (r *foreignRank) publish(t *testing.T, all ...[]any) {
 	}
 }
 
+// breaksOff stands for an answer: the worker closes the connection without one.
+const breaksOff = "breaks off"
+
 // newTelling starts a worker with these answers by path besides the list of models.
 func newTelling(t *testing.T, answers map[string]string) *telling {
 	t.Helper()
@@ -91,12 +93,14 @@ func newTelling(t *testing.T, answers map[string]string) *telling {
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.asked[r.URL.Path]++
-		text, ok := w.answers[r.URL.Path]
-		if !ok {
+		switch text, ok := w.answers[r.URL.Path]; {
+		case text == breaksOff:
+			panic(http.ErrAbortHandler)
+		case ok:
+			io.WriteString(rw, text)
+		default:
 			http.NotFound(rw, r)
-			return
 		}
-		io.WriteString(rw, text)
 	}))
 	t.Cleanup(w.http.Close)
 	return w
@@ -209,6 +213,9 @@ func TestWorkersThatTell(t *testing.T) {
 	})
 	for name, answers := range map[string]map[string]string{
 		"nothing":         {},
+		"no sources":      {"/kv_event_sources": breaksOff},
+		"no metrics":      {"/metrics": breaksOff},
+		"no information":  {"/server_info": breaksOff},
 		"pages":           {"/kv_event_sources": "<html>", "/metrics": "<html>", "/server_info": "<html>"},
 		"null publisher":  {"/kv_event_sources": `{"0":{"enable_kv_cache_events":false,"publisher":"null","endpoint":"tcp://*:5557","replay_endpoint":null,"topic":""}}`},
 		"render only":     {"/kv_event_sources": "{}"},
@@ -226,6 +233,44 @@ func TestWorkersThatTell(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestWorkersThatBreakOff: some servers close the connection at a path that they do not know, or while they are busy. The
+// gateway keeps what such a worker said before, and hears when it says something else.
+func TestWorkersThatBreakOff(t *testing.T) {
+	const size = 2 * blockTokens
+	w := newTelling(t, map[string]string{"/metrics": cacheLine(`block_size="8",num_gpu_blocks="100"`)})
+	r := w.listens("")
+	w.says("/kv_event_sources", "["+r.source(0, "")+"]")
+	s := newStand(t, Config{NoPredict: true, Workers: []members.WorkerConfig{{URL: w.http.URL}}})
+	r.publish(t, stored(100, run(0, 40), size, "GPU"))
+	s.holding(w.http.URL, 10)
+	for _, paths := range [][]string{{"/kv_event_sources"}, {"/metrics"}, {"/kv_event_sources", "/metrics", "/server_info"}} {
+		before := map[string]string{}
+		for _, path := range paths {
+			before[path] = w.answers[path]
+			w.says(path, breaksOff)
+		}
+		asked := w.count(paths[0])
+		s.until("the worker was asked again", func() bool { return w.count(paths[0]) >= asked+2 })
+		if got, c := s.Fleet().Workers[0], s.members.All()[0].Status().Card; got.State != "healthy" || got.Mode != "events" || got.Ranks[0].HeldBlocks != 10 || c.HitTokens != size || c.PoolTokens != 800 {
+			t.Errorf("%v break off: %+v, %+v", paths, got, c)
+		}
+		for path, text := range before {
+			w.says(path, text)
+		}
+	}
+	again := w.listens("")
+	w.says("/kv_event_sources", "["+again.source(0, "")+"]")
+	again.publish(t, stored(100, run(0, 24), size, "GPU"))
+	s.holding(w.http.URL, 6)
+}
+
+// count returns how often a path was asked for.
+func (w *telling) count(path string) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.asked[path]
 }
 
 func cacheLine(labels string) string { return "vllm:cache_config_info{" + labels + "} 1\n" }
@@ -286,7 +331,7 @@ func TestPublishersThatConnect(t *testing.T) {
 	a, b := newTelling(t, nil), newTelling(t, nil)
 	pod := func(w *telling) string { return strings.TrimPrefix(w.http.URL, "http://") }
 	s := newStand(t, Config{NoPredict: true, Bind: &Bind{Host: "127.0.0.1"}, Workers: []members.WorkerConfig{{URL: a.http.URL}, {URL: b.http.URL, Name: "pod-b"}}})
-	s.ready(0) // they wait for the publishers
+	s.until("both workers have answered", func() bool { return s.members.Summary().Ready == 2 }) // and wait for their publishers
 	at := "tcp://" + s.members.BindAddr().String()
 	ofA := a.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@" + pod(a) + "@m"})
 	ofB := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@pod-b@m"})
@@ -304,7 +349,7 @@ func TestPublishersThatConnect(t *testing.T) {
 		c, _ := s.members.BoundCounts()
 		return c.Taken > 0
 	})
-	before, _ := s.members.BoundCounts() // until the workers had answered, their topics were unknown too
+	before, _ := s.members.BoundCounts()
 	unknown := b.rank(zmq.SenderConfig{Endpoint: at, Topic: "kv@unknown@m"})
 	s.until("an unknown topic", func() bool {
 		unknown.publish(t, []any{"AllBlocksCleared"})

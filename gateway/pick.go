@@ -146,6 +146,12 @@ func (k *Pick) Path() string {
 // Fallbacks returns the host:port of the workers to try if the chosen one can't be reached, the best first.
 func (k *Pick) Fallbacks() []string { return k.fallbacks }
 
+// Repeatable reports whether the request may be sent to a fallback although a worker may have begun it, because that worker failed
+// before its answer began. A request that a worker declined or never got may always be sent to a fallback.
+func (k *Pick) Repeatable() bool {
+	return k.p.g.cfg.Repeats > 0 && !k.p.hasEffects(k.r)
+}
+
 // Body returns the body to send. It is valid until Begin or End.
 func (k *Pick) Body() []byte { return k.p.buffer.body }
 

@@ -89,6 +89,27 @@ func TestPick(t *testing.T) {
 	}
 }
 
+// TestPickRepeatable checks that a pick may be repeated if the gateway itself would repeat it.
+func TestPickRepeatable(t *testing.T) {
+	s := newStand(t, Config{}, newWorker(t, "a", false, nil))
+	s.ready(1)
+	never := newStand(t, Config{Repeats: -1}, newWorker(t, "a", false, nil))
+	never.ready(1)
+	for _, tc := range repeated {
+		for _, at := range []*stand{s, never} {
+			k, refused := at.Pick(pickRequest(t, "POST", tc.path, tc.body), Wants{})
+			if refused != nil {
+				t.Errorf("%s %s: %d %s", tc.path, tc.body, refused.Status, refused.Body)
+				continue
+			}
+			if want := tc.repeated && at == s; k.Repeatable() != want {
+				t.Errorf("%s %s: may be repeated %v, want %v", tc.path, tc.body, !want, want)
+			}
+			k.End()
+		}
+	}
+}
+
 // TestPickGivesBack checks each way in which a picked request can end early.
 func TestPickGivesBack(t *testing.T) {
 	a := newWorker(t, "a", false, nil)

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"bytes"
 	"encoding/json"
 	"net/http"
 	"strings"
@@ -37,13 +38,17 @@ func (p *proxiedRequest) another(r *http.Request) bool {
 }
 
 // hasEffects reports whether the request may change more than its answer shows, so that it must not be computed twice: it stores a
-// response, changes a stored one, or has tools that the worker itself runs. The body is read only now, as workers rarely fail.
+// response, changes a stored one, or has tools that the worker itself runs. It looks at the body only when asked, as workers rarely
+// fail.
 func (p *proxiedRequest) hasEffects(r *http.Request) bool {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead {
 		return false
 	}
 	if strings.HasPrefix(r.URL.Path, responses.Path+"/") {
 		return true
+	}
+	if r.URL.Path != responses.Path && effectless(p.buffer.body) {
+		return false
 	}
 	var body struct {
 		Store         *bool             `json:"store"`
@@ -74,6 +79,17 @@ func (p *proxiedRequest) hasEffects(r *http.Request) bool {
 		}
 	}
 	return false
+}
+
+// effectless reports whether a body surely asks for no effects: it is an object and has the name of no field that does, not even
+// escaped. Other bodies have to be parsed, which takes ten times as long.
+func effectless(body []byte) bool {
+	for _, name := range [...]string{`"store"`, `"background"`, `"tools"`, `"mcp_servers"`, `"container"`, `"web_search_options"`, `\u`} {
+		if bytes.Contains(body, []byte(name)) {
+			return false
+		}
+	}
+	return bytes.HasPrefix(bytes.TrimLeft(body, " \t\r\n"), []byte("{"))
 }
 
 // runsAtClient reports whether tools of this type run at the client. The types are OpenAI's, and Anthropic's, which end in a date.

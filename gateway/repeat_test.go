@@ -27,38 +27,43 @@ func diesIn(part string) http.HandlerFunc {
 	}
 }
 
+const askHi = `"messages":[{"role":"user","content":"Hi"}],"max_tokens":2`
+
+// repeated lists requests whose worker dies, and whether they may be sent to another one.
+var repeated = []struct {
+	path, body string
+	dies       http.HandlerFunc
+	repeated   bool
+}{
+	{"/v1/completions", `{"prompt":"x","max_tokens":2}`, dies, true},
+	{"/v1/completions", `{"prompt":"x","max_tokens":2,"stream":true}`, dies, true},
+	{"/v1/completions", `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn(""), true},
+	{"/v1/completions", `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn("data: {\"tok"), true},
+	{"/v1/completions", `{"prompt":"x","max_tokens":2,"store":true}`, dies, false},
+	{"/v1/embeddings", `{"input":"x"}`, dies, true},
+	{"/v1/chat/completions", `{` + askHi + `,"tools":[{"type":"function","function":{"name":"f"}}]}`, dies, true},
+	{"/v1/chat/completions", `{` + askHi + `,"tools":[{"type":"web_search"}]}`, dies, false},
+	{"/v1/chat/completions", `{` + askHi + `,"web_search_options":{}}`, dies, false},
+	{"/v1/chat/completions", `{` + askHi + `,"store":false}`, dies, true},
+	{"/v1/chat/completions", `{` + askHi + `,"store":"yes"}`, dies, false},
+	{"/v1/responses", `{"input":"Hi"}`, dies, false},
+	{"/v1/responses", `{"input":"Hi","store":true}`, dies, false},
+	{"/v1/responses", `{"input":"Hi","store":false}`, dies, true},
+	{"/v1/responses", `{"input":"Hi","store":false,"background":true}`, dies, false},
+	{"/v1/responses", `{"input":"Hi","store":false,"tools":[{"type":"function","name":"f"},{"type":"mcp","server_label":"s"}]}`, dies, false},
+	{"/v1/messages", `{` + askHi + `}`, dies, true},
+	{"/v1/messages", `{` + askHi + `,"tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]}`, dies, true},
+	{"/v1/messages", `{` + askHi + `,"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, dies, false},
+	{"/v1/messages", `{` + askHi + `,"mcp_servers":[{"type":"url","url":"http://x","name":"x"}]}`, dies, false},
+	{"/v1/completions", `{"prompt":[1,2,3],"max_tokens":2,"st\u006fre":true}`, dies, false},
+	{"/v1/completions", `{"prompt":"store \u00e4","max_tokens":2}`, dies, true},
+	{"/tokenize", `{"prompt":"x"}`, dies, true},
+}
+
 // TestRepeats: a request whose worker dies with it, before a byte of the answer reached the client, goes to another worker once,
 // unless it has effects beyond its answer. Each try and each request is counted once.
 func TestRepeats(t *testing.T) {
-	const completion, chat, responses, messages = "/v1/completions", "/v1/chat/completions", "/v1/responses", "/v1/messages"
-	const hi = `"messages":[{"role":"user","content":"Hi"}],"max_tokens":2`
-	for _, tc := range []struct {
-		path, body string
-		dies       http.HandlerFunc
-		repeated   bool
-	}{
-		{completion, `{"prompt":"x","max_tokens":2}`, dies, true},
-		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, dies, true},
-		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn(""), true},
-		{completion, `{"prompt":"x","max_tokens":2,"stream":true}`, diesIn("data: {\"tok"), true},
-		{completion, `{"prompt":"x","max_tokens":2,"store":true}`, dies, false},
-		{"/v1/embeddings", `{"input":"x"}`, dies, true},
-		{chat, `{` + hi + `,"tools":[{"type":"function","function":{"name":"f"}}]}`, dies, true},
-		{chat, `{` + hi + `,"tools":[{"type":"web_search"}]}`, dies, false},
-		{chat, `{` + hi + `,"web_search_options":{}}`, dies, false},
-		{chat, `{` + hi + `,"store":false}`, dies, true},
-		{chat, `{` + hi + `,"store":"yes"}`, dies, false},
-		{responses, `{"input":"Hi"}`, dies, false},
-		{responses, `{"input":"Hi","store":true}`, dies, false},
-		{responses, `{"input":"Hi","store":false}`, dies, true},
-		{responses, `{"input":"Hi","store":false,"background":true}`, dies, false},
-		{responses, `{"input":"Hi","store":false,"tools":[{"type":"function","name":"f"},{"type":"mcp","server_label":"s"}]}`, dies, false},
-		{messages, `{` + hi + `}`, dies, true},
-		{messages, `{` + hi + `,"tools":[{"name":"f","input_schema":{}},{"type":"bash_20250124","name":"bash"}]}`, dies, true},
-		{messages, `{` + hi + `,"tools":[{"type":"web_search_20250305","name":"web_search"}]}`, dies, false},
-		{messages, `{` + hi + `,"mcp_servers":[{"type":"url","url":"http://x","name":"x"}]}`, dies, false},
-		{"/tokenize", `{"prompt":"x"}`, dies, true},
-	} {
+	for _, tc := range repeated {
 		for _, foreign := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s %s/foreign=%v", tc.path, tc.body, foreign), func(t *testing.T) {
 				a, b := newWorker(t, "a", false, nil), newWorker(t, "b", false, nil)

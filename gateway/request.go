@@ -165,16 +165,16 @@ func (p *proxiedRequest) readPrompt(r *http.Request, kind prompt.Kind, tenant st
 	}
 	began = time.Now()
 	ask.Reset()
-	ask.Exact = in.Exact
+	ask.Exact = in.Exact()
 	req := &ask.Request
 	req.Tenant = xxh3.HashString(tenant)
 	// Only the first of several prompts is read: the others count as equally long.
-	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact
-	if in.Exact || !reading.exact { // otherwise tokens and bytes would be mixed in one index
+	req.PromptTokens, req.Untold = atMost(max(1, len(in.Tokens)), in.Prompts, router.MaxPromptTokens), !in.Exact()
+	if in.Exact() || !reading.exact { // otherwise tokens and bytes would be mixed in one index
 		ask.SetPrompt(in.Tokens, ns, in.PublicTokens, as.BlockTokens, blocks)
 	}
 	p.took.hash = time.Since(began)
-	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact, in.Model
+	p.blocks, p.promptTokens, p.inexact, p.model = len(req.Hashes), req.PromptTokens, !in.Exact(), in.Model
 	p.private = ns.Salt != "" && in.PublicTokens == 0
 	if !in.Stream {
 		req.Reply = router.AtOnce

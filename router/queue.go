@@ -38,7 +38,7 @@ type queue struct {
 	shares shares
 }
 
-// shares is what each tenant has been given under Fair, in tokens: start-time fair queueing (Goyal, Vin and Cheng 1996). A waiting request
+// shares keeps how many tokens each tenant has been given under Fair: start-time fair queueing (Goyal, Vin and Cheng 1996). A waiting request
 // starts where its tenant's last one finishes, but not before the start of the request that was placed last. The earliest
 // start goes first.
 type shares struct {
@@ -50,7 +50,7 @@ type shares struct {
 func (s *shares) start(tenant uint64) float64 { return max(s.now, s.finishes[tenant]) }
 
 // enter notes that a request of a tenant waits, with its start and its tokens. At 2·most tenants those are forgotten that are owed nothing,
-// or if that is not enough, all: then all start anew.
+// or if that is not enough, all: then all start again.
 func (s *shares) enter(tenant uint64, start, tokens float64, most int) {
 	if s.finishes == nil {
 		s.finishes = map[uint64]float64{}

@@ -212,25 +212,24 @@ func (c *call) pin(
 
 // cacheRelease answers POST /v1/cache/release: a session of the caller takes no further turn.
 func (c *call) cacheRelease() error {
-	return c.hint(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) error {
-		return c.s.cfg.Node.ReleaseSession(c.r.Context(), session)
+	return c.hint(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) (any, error) {
+		return nil, c.s.cfg.Node.ReleaseSession(c.r.Context(), session)
 	})
 }
 
 // cacheExpect answers POST /v1/cache/expect: a turn of a session of the caller comes in some time.
 func (c *call) cacheExpect() error {
-	return c.hint(openai.DecodeExpect, func(session coppice.SessionRef, in time.Duration) error {
-		return c.s.cfg.Node.ExpectSession(c.r.Context(), session, in)
+	return c.hint(openai.DecodeExpect, func(session coppice.SessionRef, in time.Duration) (any, error) {
+		return nil, c.s.cfg.Node.ExpectSession(c.r.Context(), session, in)
 	})
 }
 
 // cachePark answers POST /v1/cache/park: what the last turn of a session of the caller left goes to a lower tier, off the device.
 func (c *call) cachePark() error {
-	var p coppice.Parked
-	return c.named(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) (err error) {
-		p, err = c.s.cfg.Node.ParkSession(c.r.Context(), session)
-		return err
-	}, func() error { return c.marshal(parkedAnswer{p.Tokens, p.Tier.String()}) })
+	return c.hint(openai.DecodeRelease, func(session coppice.SessionRef, _ time.Duration) (any, error) {
+		p, err := c.s.cfg.Node.ParkSession(c.r.Context(), session)
+		return parkedAnswer{p.Tokens, p.Tier.String()}, err
+	})
 }
 
 // parkedAnswer is the answer of POST /v1/cache/park.
@@ -239,8 +238,8 @@ type parkedAnswer struct {
 	Tier   string `json:"tier"`
 }
 
-// ParkedFigures is a session in the answer of GET /v1/cache/parked.
-type ParkedFigures struct {
+// parkedSession is a session in the answer of GET /v1/cache/parked.
+type parkedSession struct {
 	Session string `json:"session"`
 	Tokens  int    `json:"tokens"`
 }
@@ -251,23 +250,18 @@ func (c *call) cacheParked() error {
 	if err != nil {
 		return err
 	}
-	list, ns := []ParkedFigures{}, c.session("", c.r.URL.Query().Get("cache_salt")).Namespace
+	list, ns := []parkedSession{}, c.session("", c.r.URL.Query().Get("cache_salt")).Namespace
 	for _, p := range all {
 		if p.Tenant == c.caller.tenant && p.Namespace == ns {
-			list = append(list, ParkedFigures{p.Name, p.Tokens})
+			list = append(list, parkedSession{p.Name, p.Tokens})
 		}
 	}
-	slices.SortFunc(list, func(a, b ParkedFigures) int { return strings.Compare(a.Session, b.Session) })
-	return c.marshal(map[string][]ParkedFigures{"sessions": list})
+	slices.SortFunc(list, func(a, b parkedSession) int { return strings.Compare(a.Session, b.Session) })
+	return c.marshal(map[string][]parkedSession{"sessions": list})
 }
 
-// hint reads news of a session with decode and passes them on with take.
-func (c *call) hint(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) error) error {
-	return c.named(decode, take, func() error { return c.json(http.StatusOK, bodyOK) })
-}
-
-// named reads a request about a session with decode, calls take, and answers with answer.
-func (c *call) named(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) error, answer func() error) error {
+// hint reads a request about a session with decode, calls take, and answers with what take returns, or bodyOK if that is nil.
+func (c *call) hint(decode func([]byte) (*openai.SessionHint, error), take func(coppice.SessionRef, time.Duration) (answer any, err error)) error {
 	ask, err := read(c, decode)
 	if err != nil {
 		return err
@@ -275,10 +269,14 @@ func (c *call) named(decode func([]byte) (*openai.SessionHint, error), take func
 	if err := c.s.knows(ask.Model); err != nil {
 		return err
 	}
-	if err := take(c.session(ask.Session, ask.CacheSalt), ask.Duration); err != nil {
+	answer, err := take(c.session(ask.Session, ask.CacheSalt), ask.Duration)
+	switch {
+	case err != nil:
 		return err
+	case answer == nil:
+		return c.json(http.StatusOK, bodyOK)
 	}
-	return answer()
+	return c.marshal(answer)
 }
 
 // session returns the session with a name among those of the caller.

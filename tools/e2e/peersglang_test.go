@@ -161,7 +161,7 @@ func startSGLang(t *testing.T, dir string) (*sglangCache, foreignWorker) {
 	}))
 	t.Cleanup(engine.Close)
 	c := &sglangCache{t: t, in: in, said: bufio.NewScanner(out), hashes: map[string]int64{}, kids: map[string]int{}, rng: rand.New(rand.NewPCG(5, 5))}
-	c.publish() // the publisher has started
+	c.publish([]any{}...) // the publisher has started
 	return c, foreignWorker{Name: "sglang", URL: engine.URL, Events: local("tcp", ports[0]), Replay: local("tcp", ports[1])}
 }
 

@@ -15,10 +15,12 @@ import (
 )
 
 // TestPeerSimulator: two of llm-d's simulators connect to one port of the gateway, which tells them apart
-// by their topics. Each simulator's events give the tokens that it cached, its answers count them.
+// by their topics. Each simulator's events give the tokens that it cached, its answers count them. All texts
+// have as many blocks, so that whole texts are evicted: the simulator evicts the blocks of a text in any order,
+// counts those that it has after one that it has not, and names these as the parents of blocks before them.
 func TestPeerSimulator(t *testing.T) {
 	dir := peerDir(t, "simulator")
-	const block, blocks = 16, 64
+	const block, whole, blocks = 16, 8, 64 // tokens of a block, blocks of a text and of the cache
 	ports := freePorts(t, 3)
 	var sims []*peer
 	var known []foreignWorker
@@ -43,36 +45,51 @@ func TestPeerSimulator(t *testing.T) {
 		}
 		return got.Usage.Details.Cached
 	}
+	text := func(w foreignWorker, what string, n int) string {
+		return words(fmt.Sprintf("%s %s %d", w.Name, what, n), 26)
+	}
+	for _, w := range known { // a simulator drops its events until it has connected, which it tries each second
+		n := 0
+		f.until("the gateway hears "+w.Name, func() bool {
+			n++
+			ask(w, text(w, "start", n))
+			return f.ranks()[w.Name].Mode == "events"
+		})
+	}
 	texts := map[string][]string{}
 	evicted := 0
-	for round := range 10 {
+	for round := range 30 {
 		for _, w := range known { // each with texts of its own
-			text := words(fmt.Sprintf("%s of round %d", w.Name, round), 30+10*(round%4))
-			texts[w.Name] = append(texts[w.Name], text)
-			tokens := tokensOf(t, w, text)
-			ask(w, text)
+			next := text(w, "round", round)
+			texts[w.Name] = append(texts[w.Name], next)
+			tokens := tokensOf(t, w, next)
+			if len(tokens)/block != whole {
+				t.Fatalf("a text of %d tokens", len(tokens))
+			}
+			ask(w, next)
 			want := map[string]int{"one": 0, "two": 0}
-			want[w.Name] = len(tokens) / block
-			f.until(fmt.Sprintf("the gateway knows the %d blocks of %s, and that no other worker has them", want[w.Name], w.Name), func() bool {
+			want[w.Name] = whole
+			f.until("the gateway knows the blocks of "+w.Name+", and that no other worker has them", func() bool {
 				return fmt.Sprint(f.overlaps(append(slices.Clone(tokens), 1), nil)) == fmt.Sprint(want)
 			})
-			old := texts[w.Name][round*2/3]
+			old := texts[w.Name][round/3]
 			tokens = tokensOf(t, w, old)
 			believed := f.overlaps(append(slices.Clone(tokens), 1), nil)[w.Name]
 			if cached := ask(w, old); cached/block != believed {
 				t.Errorf("round %d: %s finds %d cached tokens, the gateway knows of %d blocks of %d", round, w.Name, cached, believed, block)
 			}
-			if believed < len(tokens)/block {
+			if believed == 0 {
 				evicted++
 			}
 			f.until("the gateway knows them again", func() bool {
-				return f.overlaps(append(slices.Clone(tokens), 1), nil)[w.Name] == len(tokens)/block
+				return f.overlaps(append(slices.Clone(tokens), 1), nil)[w.Name] == whole
 			})
 		}
 	}
 	if evicted == 0 {
 		t.Error("nothing was evicted")
 	}
+	t.Logf("60 texts, alike; %d texts were evicted and asked for again", evicted)
 }
 
 // tokensOf returns the tokens into which a simulator splits a text.

@@ -39,10 +39,11 @@ func (f *vllmFleet) residency(t *testing.T) {
 	if int(q-queries) != asked || int(h-hits) != believed || believed == 0 {
 		t.Errorf("vLLM counts %v tokens and %v found, the gateway %d and %d", q-queries, h-hits, asked, believed)
 	}
-	salted := map[string]any{"prompt": base, "max_tokens": 1, "temperature": 0, "cache_salt": strings.Repeat("5a", 32)}
+	salt := map[string]any{"cache_salt": strings.Repeat("5a", 32)}
+	salted := map[string]any{"prompt": base, "max_tokens": 1, "temperature": 0, "cache_salt": salt["cache_salt"]}
 	first, again := f.ask("/v1/completions", salted), computed{}
 	f.until("the gateway knows the blocks of a salt", func() bool {
-		return f.overlaps(append(slices.Clone(base), 100), salted)[first.Worker] == 4
+		return f.overlaps(append(slices.Clone(base), 100), salt)[first.Worker] == 4
 	})
 	again = f.ask("/v1/completions", salted)
 	if first.Overlap != 0 || again.Overlap == 0 || first.Worker != again.Worker {
@@ -281,6 +282,7 @@ func (f *vllmFleet) errors(t *testing.T) {
 // killed: a worker dies while it computes. Streams that have begun end with an error; requests of which
 // the client has seen nothing are computed by the other worker. The worker comes back with an empty cache.
 func (f *vllmFleet) killed(t *testing.T) {
+	f.mayLose = true
 	shared := f.tokens(6*vllmBlock + 3)
 	home := f.worker(f.complete(shared, 4).Worker)
 	stream, err := http.Post(f.url+"/v1/completions", "application/json", strings.NewReader(f.long(shared, true)))

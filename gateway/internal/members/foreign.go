@@ -27,32 +27,61 @@ const maxMetrics = 4 << 20
 const maxRanks = 1024
 
 // learnForeign asks a worker that is not Coppice for what vLLM and SGLang say of themselves: where their events are, the
-// size of their blocks and of their pool. An unknown path or answer means that the worker says nothing. The
-// error is that of the transport.
+// size of their blocks and of their pool. An unknown path or answer means that the worker says nothing. If it breaks off
+// the connection at one of the paths, what it said before holds. The error is that of a probe that can't go on.
 func (f *Fleet) learnForeign(ctx context.Context, m *Member, s *description) error {
-	defer func() {
-		if events := m.cfg.Events; s.card.HitTokens == 0 && (len(s.sources) > 0 || events != "" && events != noEvents) {
-			s.card.HitTokens = f.cfg.BlockTokens // such engines have blocks, of a size that they do not tell
-		}
-	}()
-	status, body, err := f.get(ctx, m, "/kv_event_sources", maxAnswer)
+	host, before := m.url.Hostname(), m.described()
+	events, err := f.ask(ctx, m, "/kv_event_sources", maxAnswer)
 	if err != nil {
 		return err
 	}
-	sources, isVLLM := vllmSources(body, m.url.Hostname())
-	if isVLLM = isVLLM && status == http.StatusOK; isVLLM {
-		s.sources = sources
-	}
-	if status, body, err = f.get(ctx, m, "/metrics", maxMetrics); err != nil {
+	sources, isVLLM := vllmSources(events.body, host)
+	s.sources = sources
+	metrics, err := f.ask(ctx, m, "/metrics", maxMetrics)
+	if err != nil {
 		return err
 	}
-	if status == http.StatusOK && vllmCache(body, s.card) || isVLLM {
-		return nil
+	var info answer
+	if !vllmCache(metrics.body, s.card) && !isVLLM {
+		if info, err = f.ask(ctx, m, "/server_info", maxAnswer); err != nil {
+			return err
+		}
+		if info.body != nil {
+			s.sources = sglangInfo(info.body, host, s.card)
+		}
 	}
-	if status, body, err = f.get(ctx, m, "/server_info", maxAnswer); err == nil && status == http.StatusOK {
-		s.sources = sglangInfo(body, m.url.Hostname(), s.card)
+	if info.broke || events.broke && info.body == nil {
+		s.sources = before.sources
 	}
-	return err
+	if known := before.card; known != nil && (info.broke || metrics.broke) {
+		s.card.HitTokens = cmp.Or(s.card.HitTokens, known.HitTokens)
+		s.card.PoolTokens = cmp.Or(s.card.PoolTokens, known.PoolTokens)
+		s.card.MaxRunning = cmp.Or(s.card.MaxRunning, known.MaxRunning)
+	}
+	if at := m.cfg.Events; s.card.HitTokens == 0 && (len(s.sources) > 0 || at != "" && at != noEvents) {
+		s.card.HitTokens = f.cfg.BlockTokens // such engines have blocks, of a size that they do not tell
+	}
+	return nil
+}
+
+// answer is a worker's answer at a path that it may not have.
+type answer struct {
+	body  []byte // nil unless the status is 200
+	broke bool   // it broke off the connection, as some servers do at paths that they do not know
+}
+
+// ask requests a document of a worker that may not have it. The error is one that is not the worker's fault, or the end of ctx.
+func (f *Fleet) ask(ctx context.Context, m *Member, path string, most int64) (answer, error) {
+	status, body, err := f.get(ctx, m, path, most)
+	switch {
+	case err != nil && (ctx.Err() != nil || Exhausted(err)):
+		return answer{}, err
+	case err != nil:
+		return answer{broke: true}, nil
+	case status != http.StatusOK:
+		return answer{}, nil
+	}
+	return answer{body: body}, nil
 }
 
 // vllmSource is vLLM's description of the publisher of a rank.

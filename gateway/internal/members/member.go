@@ -104,12 +104,15 @@ func (m *Member) Ranks() int {
 	return max(1, len(m.sources()))
 }
 
-// sources returns the places where the worker's ranks publish, if it is foreign and says so.
-func (m *Member) sources() []eventSource {
+// described returns the facts that the worker has given about itself.
+func (m *Member) described() description {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.description.sources
+	return m.description
 }
+
+// sources returns the places where the worker's ranks publish, if it is foreign and says so.
+func (m *Member) sources() []eventSource { return m.described().sources }
 
 // Name returns the worker's name in logs, metrics and headers.
 func (m *Member) Name() string { return m.Status().Name }

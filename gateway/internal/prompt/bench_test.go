@@ -29,7 +29,7 @@ func BenchmarkRead(b *testing.B) {
 			b.SetBytes(int64(len(body)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := r.Read(c.kind, "", body, As{}, &p); err != nil || !p.Exact {
+				if err := r.Read(c.kind, "", body, As{}, &p); err != nil || !p.Exact() {
 					b.Fatal(err, p.Inexact)
 				}
 			}

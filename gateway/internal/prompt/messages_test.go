@@ -40,8 +40,8 @@ func TestMessagesPrompt(t *testing.T) {
 			var a, b Prompt
 			read(t, r, Chat, `{"model":"m","max_tokens":7,"stream":true,`+tc.openai+`}`, &a)
 			read(t, r, Messages, `{"model":"m","max_tokens":7,"stream":true,`+tc.anthropic+`}`, &b)
-			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !slices.Equal(a.Tokens, b.Tokens) || !b.Exact || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 {
-				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.anthropic, len(got), len(b.Tokens), b.Exact, b.Inexact, len(want), len(a.Tokens))
+			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !slices.Equal(a.Tokens, b.Tokens) || !b.Exact() || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 {
+				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.anthropic, len(got), len(b.Tokens), b.Exact(), b.Inexact, len(want), len(a.Tokens))
 			}
 			ask, err := anthropic.Decode([]byte(`{"max_tokens":7,`+tc.anthropic+`}`), anthropic.Options{})
 			if err != nil {
@@ -68,11 +68,11 @@ func TestMessagesInexact(t *testing.T) {
 	}
 	read(t, r, Messages, image("A"), &p)
 	read(t, r, Messages, image("B"), &q)
-	if p.Exact || p.Inexact == nil || !strings.Contains(p.Inexact.Error(), "messages[0].content[0]") || slices.Equal(p.Tokens, q.Tokens) {
-		t.Errorf("exact %v, %v; %d and %d tokens", p.Exact, p.Inexact, len(p.Tokens), len(q.Tokens))
+	if p.Exact() || p.Inexact == nil || !strings.Contains(p.Inexact.Error(), "messages[0].content[0]") || slices.Equal(p.Tokens, q.Tokens) {
+		t.Errorf("exact %v, %v; %d and %d tokens", p.Exact(), p.Inexact, len(p.Tokens), len(q.Tokens))
 	}
 	for _, body := range []string{`{"messages":7}`, `{"messages":[]}`, `{}`, `{"messages":[{"role":"x","content":{}}],"tools":[7],"system":7,"thinking":1,"unknown":1}`} {
-		if read(t, r, Messages, body, &p); p.Exact {
+		if read(t, r, Messages, body, &p); p.Exact() {
 			t.Errorf("%s is exact", body)
 		}
 	}

@@ -25,8 +25,8 @@ func TestOllamaPrompt(t *testing.T) {
 			var a, b Prompt
 			read(t, r, Chat, `{"model":"m","max_tokens":7,"stream":true,`+tc.openai+`}`, &a)
 			read(t, r, OllamaChat, `{"model":"m","options":{"num_predict":7},`+tc.ollama+`}`, &b)
-			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !slices.Equal(a.Tokens, b.Tokens) || !b.Exact || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 {
-				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.ollama, len(got), len(b.Tokens), b.Exact, b.Inexact, len(want), len(a.Tokens))
+			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !slices.Equal(a.Tokens, b.Tokens) || !b.Exact() || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 {
+				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.ollama, len(got), len(b.Tokens), b.Exact(), b.Inexact, len(want), len(a.Tokens))
 			}
 		}
 	}
@@ -37,12 +37,12 @@ func TestOllamaGeneratePrompt(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "qwen.jinja")})
 	var a, b Prompt
 	read(t, r, Chat, `{"messages":[{"role":"system","content":"s"},{"role":"user","content":"x"}]}`, &a)
-	if read(t, r, OllamaGenerate, `{"prompt":"x","system":"s","stream":false}`, &b); !slices.Equal(a.Tokens, b.Tokens) || !b.Exact || b.Stream {
-		t.Errorf("%v, exact %v, want %v", b.Tokens, b.Exact, a.Tokens)
+	if read(t, r, OllamaGenerate, `{"prompt":"x","system":"s","stream":false}`, &b); !slices.Equal(a.Tokens, b.Tokens) || !b.Exact() || b.Stream {
+		t.Errorf("%v, exact %v, want %v", b.Tokens, b.Exact(), a.Tokens)
 	}
 	read(t, r, Completions, `{"prompt":"What is light?"}`, &a)
-	if read(t, r, OllamaGenerate, `{"prompt":"What is light?","raw":true}`, &b); !slices.Equal(a.Tokens, b.Tokens) || !b.Exact || b.Choices != 1 {
-		t.Errorf("raw: %v, exact %v, want %v", b.Tokens, b.Exact, a.Tokens)
+	if read(t, r, OllamaGenerate, `{"prompt":"What is light?","raw":true}`, &b); !slices.Equal(a.Tokens, b.Tokens) || !b.Exact() || b.Choices != 1 {
+		t.Errorf("raw: %v, exact %v, want %v", b.Tokens, b.Exact(), a.Tokens)
 	}
 	// After an answer comes the text that the template writes there, whatever the answer says.
 	turns := []chat.Message{{Role: "user", Content: "q"}, {Role: "assistant", Content: "Zebra."}, {Role: "user", Content: "More"}}
@@ -57,13 +57,13 @@ func TestOllamaGeneratePrompt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if read(t, r, OllamaGenerate, `{"prompt":"More","context":`+string(ids)+`}`, &b); !slices.Equal(b.Tokens, want) || !b.Exact {
-		t.Errorf("after a context: %v, exact %v (%v), want %v", b.Tokens, b.Exact, b.Inexact, want)
+	if read(t, r, OllamaGenerate, `{"prompt":"More","context":`+string(ids)+`}`, &b); !slices.Equal(b.Tokens, want) || !b.Exact() {
+		t.Errorf("after a context: %v, exact %v (%v), want %v", b.Tokens, b.Exact(), b.Inexact, want)
 	}
 	if read(t, r, OllamaGenerate, `{"model":"m"}`, &b); len(b.Tokens) > 0 || b.Model != "m" {
 		t.Errorf("a request to load the model has tokens %v", b.Tokens)
 	}
-	if read(t, r, OllamaChat, `{"messages":[{"role":"user","content":"x","images":["aGk="]}]}`, &b); b.Exact || len(b.Tokens) == 0 {
-		t.Errorf("an image: exact %v, %d tokens", b.Exact, len(b.Tokens))
+	if read(t, r, OllamaChat, `{"messages":[{"role":"user","content":"x","images":["aGk="]}]}`, &b); b.Exact() || len(b.Tokens) == 0 {
+		t.Errorf("an image: exact %v, %d tokens", b.Exact(), len(b.Tokens))
 	}
 }

@@ -62,10 +62,7 @@ type Prompt struct {
 	// the worker that has it knows the prompt.
 	Names string
 
-	// Exact says that Tokens are those computed by a worker with this tokenizer and template, if
-	// it accepts the request. Otherwise Inexact has the reason.
-	Exact   bool
-	Inexact error
+	Inexact error // why Tokens may differ from those that a worker computes; nil: see Exact
 
 	most   int // most tokens to read
 	peeked openai.Peeked
@@ -94,6 +91,9 @@ func (p *Prompt) Reset() {
 	p.Blocks.Reset()
 	*p = Prompt{peeked: p.peeked, tokens: p.tokens, bytes: p.bytes, Blocks: p.Blocks}
 }
+
+// Exact reports whether Tokens are those computed by a worker with this tokenizer and template, if it accepts the request.
+func (p *Prompt) Exact() bool { return p.Inexact == nil }
 
 // guess records why Tokens may be wrong. Only the first reason is kept.
 func (p *Prompt) guess(why error) {

@@ -140,7 +140,6 @@ func (r *Reader) Read(kind Kind, tenant string, body []byte, as As, p *Prompt) e
 		r.chat(p, as, &of)
 	}
 	p.Choices = choices(p.Prompts, max(q.N, q.BestOf))
-	p.Exact = p.Inexact == nil
 	if kind != Completions {
 		q.Reset() // it refers to parts of the body
 	}

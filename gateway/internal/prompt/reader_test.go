@@ -26,8 +26,8 @@ func agrees(t *testing.T, r *Reader, kind Kind, body []byte, p *Prompt) (accepte
 	if err != nil {
 		return false
 	}
-	if readErr != nil || !p.Exact || p.Inexact != nil || !slices.Equal(p.Tokens, want) {
-		t.Fatalf("%s %s\ngives %v, exact %v (%v), %v,\nwant %v", kind, body, p.Tokens, p.Exact, p.Inexact, readErr, want)
+	if readErr != nil || !p.Exact() || p.Inexact != nil || !slices.Equal(p.Tokens, want) {
+		t.Fatalf("%s %s\ngives %v, exact %v (%v), %v,\nwant %v", kind, body, p.Tokens, p.Exact(), p.Inexact, readErr, want)
 	}
 	return true
 }
@@ -138,13 +138,13 @@ func TestReadOptions(t *testing.T) {
 		want Prompt
 	}{
 		{Completions, `{"model":"m","prompt":[[1,2],[3],[4]],"n":2,"best_of":3,"stream":true,"user":"u","max_tokens":7,"cache_salt":"s","foo":1}`,
-			Prompt{Model: "m", User: "u", CacheSalt: "s", Stream: true, Tokens: []kv.Token{1, 2}, Prompts: 3, Choices: 9, OutputTokens: 7, Exact: true}},
+			Prompt{Model: "m", User: "u", CacheSalt: "s", Stream: true, Tokens: []kv.Token{1, 2}, Prompts: 3, Choices: 9, OutputTokens: 7}},
 		{Completions, `{"prompt":[1,2,3],"coppice":{"cache_salt":"s","public_tokens":2}}`,
-			Prompt{CacheSalt: "s", PublicTokens: 2, Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
-		{Completions, `{"prompt":[1,2,3],"n":2147483647}`, Prompt{Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1<<31 - 1, OutputTokens: 16, Exact: true}},
-		{Completions, `{"prompt":["a"],"add_special_tokens":false}`, Prompt{Tokens: r.cfg.Tokenizer.Encode(nil, "a"), Prompts: 1, Choices: 1, OutputTokens: 16, Exact: true}},
+			Prompt{CacheSalt: "s", PublicTokens: 2, Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1, OutputTokens: 16}},
+		{Completions, `{"prompt":[1,2,3],"n":2147483647}`, Prompt{Tokens: []kv.Token{1, 2, 3}, Prompts: 1, Choices: 1<<31 - 1, OutputTokens: 16}},
+		{Completions, `{"prompt":["a"],"add_special_tokens":false}`, Prompt{Tokens: r.cfg.Tokenizer.Encode(nil, "a"), Prompts: 1, Choices: 1, OutputTokens: 16}},
 		{Chat, `{"messages":[{"role":"user","content":"a"}],"add_special_tokens":true,"max_completion_tokens":3}`,
-			Prompt{Tokens: r.cfg.Tokenizer.EncodePrompt(nil, render(t, r, "a")), Prompts: 1, Choices: 1, OutputTokens: 3, Exact: true}},
+			Prompt{Tokens: r.cfg.Tokenizer.EncodePrompt(nil, render(t, r, "a")), Prompts: 1, Choices: 1, OutputTokens: 3}},
 	} {
 		if err := r.Read(tc.kind, "t", []byte(tc.body), As{}, &p); err != nil {
 			t.Fatal(err)
@@ -196,8 +196,8 @@ func TestInexact(t *testing.T) {
 		var p, q Prompt
 		read(t, tc.r, tc.kind, tc.body, &p)
 		read(t, tc.r, tc.kind, tc.other, &q)
-		if p.Exact || p.Inexact == nil || tc.why != nil && !errors.Is(p.Inexact, tc.why) || q.Exact {
-			t.Errorf("%s: exact %v, for %v", tc.name, p.Exact, p.Inexact)
+		if p.Exact() || p.Inexact == nil || tc.why != nil && !errors.Is(p.Inexact, tc.why) || q.Exact() {
+			t.Errorf("%s: exact %v, for %v", tc.name, p.Exact(), p.Inexact)
 		}
 		common := 0
 		for common < min(len(p.Tokens), len(q.Tokens)) && p.Tokens[common] == q.Tokens[common] {
@@ -214,7 +214,7 @@ func TestInexact(t *testing.T) {
 	if read(t, testReader(t, Config{}), Completions, `{"prompt":"abcde"}`, &p); !slices.Equal(p.Tokens, []kv.Token{'a' | 'b'<<8 | 'c'<<16 | 'd'<<24, 'e'}) {
 		t.Errorf("abcde is %v by its bytes", p.Tokens)
 	}
-	if read(t, testReader(t, Config{}), Completions, `{"prompt":[5]}`, &p); !p.Exact {
+	if read(t, testReader(t, Config{}), Completions, `{"prompt":[5]}`, &p); !p.Exact() {
 		t.Errorf("token ids are inexact: %v", p.Inexact)
 	}
 }
@@ -230,7 +230,7 @@ func TestMaxTokens(t *testing.T) {
 			for _, most := range []int{1, n - 1, n, n + 1} {
 				var p Prompt
 				read(t, testReader(t, Config{Tokenizer: tok, MaxTokens: most, CacheBytes: cache}), Completions, body, &p)
-				if !slices.Equal(p.Tokens, whole.Tokens[:min(n, most)]) || p.Truncated != (most < n) || !p.Exact {
+				if !slices.Equal(p.Tokens, whole.Tokens[:min(n, most)]) || p.Truncated != (most < n) || !p.Exact() {
 					t.Errorf("%s of %d, at most %d: %d, truncated %v", name, n, most, len(p.Tokens), p.Truncated)
 				}
 			}
@@ -288,7 +288,7 @@ func TestReadAllocates(t *testing.T) {
 	}{{"tokens", tokenBody(1000), 0}, {"text", completionBody(3000), 1}} {
 		body := []byte(tc.body)
 		if n := testing.AllocsPerRun(50, func() {
-			if err := r.Read(Completions, "", body, As{}, &p); err != nil || !p.Exact {
+			if err := r.Read(Completions, "", body, As{}, &p); err != nil || !p.Exact() {
 				t.Fatal(err, p.Inexact)
 			}
 		}); n > tc.most {
@@ -318,7 +318,7 @@ func TestNextTurnIsEncodedOnce(t *testing.T) {
 	for _, tenant := range []string{"a", "b"} {
 		before, size := r.Stats(), 0
 		for turns := 10; turns <= 20; turns += 2 {
-			if err := r.Read(Chat, tenant, []byte(conversationBody(1000*turns, turns)), As{}, &p); err != nil || !p.Exact {
+			if err := r.Read(Chat, tenant, []byte(conversationBody(1000*turns, turns)), As{}, &p); err != nil || !p.Exact() {
 				t.Fatal(err, p.Inexact)
 			}
 			s := r.Stats()
@@ -347,7 +347,7 @@ func TestBlocksOfTexts(t *testing.T) {
 			if i > 3 {
 				as.MaxTokens = 500
 			}
-			if err := r.Read(kind, "a", []byte(body), as, &p); err != nil || !p.Exact {
+			if err := r.Read(kind, "a", []byte(body), as, &p); err != nil || !p.Exact() {
 				t.Fatal(err, p.Inexact)
 			}
 			var want, got kvindex.TokensWithHashes
@@ -372,8 +372,8 @@ func TestMostTokens(t *testing.T) {
 	var p Prompt
 	body := []byte(`{"prompt":"` + strings.Repeat("What is light? ", 1000) + `"}`)
 	for most, want := range map[int]int{0: 1000, 1: 1, 10: 10, 1000: 1000, 1001: 1000} {
-		if err := r.Read(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact {
-			t.Errorf("at most %d: %d, truncated %v, exact %v, %v", most, len(p.Tokens), p.Truncated, p.Exact, err)
+		if err := r.Read(Completions, "", body, As{MaxTokens: most}, &p); err != nil || len(p.Tokens) != want || !p.Truncated || !p.Exact() {
+			t.Errorf("at most %d: %d, truncated %v, exact %v, %v", most, len(p.Tokens), p.Truncated, p.Exact(), err)
 		}
 	}
 	long := []byte(`{"prompt":"` + strings.Repeat("x", 1<<20) + `"}`)
@@ -408,8 +408,8 @@ func TestControlsAsTheWorker(t *testing.T) {
 				t.Fatal(err)
 			}
 			var p Prompt
-			if err := r.Read(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact || !slices.Equal(p.Tokens, want) {
-				t.Errorf("%v, %.30q: exact %v, %v, %v, want %v", mode, content, p.Exact, err, p.Tokens, want)
+			if err := r.Read(Chat, "", []byte(body), As{MaxTokens: 1 << 20, Controls: mode}, &p); err != nil || !p.Exact() || !slices.Equal(p.Tokens, want) {
+				t.Errorf("%v, %.30q: exact %v, %v, %v, want %v", mode, content, p.Exact(), err, p.Tokens, want)
 			}
 			if (len(rendered.Plain) > 0) != (mode == chat.Text && content != "x") {
 				t.Errorf("%v, %.30q: plain at %v", mode, content, rendered.Plain)
@@ -438,8 +438,8 @@ func TestToolsAsTheWorker(t *testing.T) {
 	ask.Options.Tools = nil
 	for mode, want := range map[chat.ToolsPrompt][]kv.Token{chat.AutoTools: ours, chat.TemplateTools: tokens(ask.Options), chat.NoToolsPrompt: nil} {
 		var p Prompt
-		if err := r.Read(Chat, "", []byte(body), As{ToolsPrompt: mode}, &p); err != nil || p.Exact != (want != nil) || p.Exact && !slices.Equal(p.Tokens, want) {
-			t.Errorf("%v: exact %v, %v, %v, want %v", mode, p.Exact, err, p.Tokens, want)
+		if err := r.Read(Chat, "", []byte(body), As{ToolsPrompt: mode}, &p); err != nil || p.Exact() != (want != nil) || p.Exact() && !slices.Equal(p.Tokens, want) {
+			t.Errorf("%v: exact %v, %v, %v, want %v", mode, p.Exact(), err, p.Tokens, want)
 		}
 	}
 }

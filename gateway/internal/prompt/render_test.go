@@ -68,7 +68,7 @@ func TestTokensOfVLLM(t *testing.T) {
 				t.Fatalf("%s, request %d: %v", name, i, err)
 			}
 			if want[i] == "" { // refused
-				if p.Exact {
+				if p.Exact() {
 					t.Errorf("%s refuses request %d, but its prompt is known: %s", name, i, body)
 				}
 				continue
@@ -76,8 +76,8 @@ func TestTokensOfVLLM(t *testing.T) {
 			var ids bytes.Buffer
 			_ = binary.Write(&ids, binary.LittleEndian, p.Tokens)
 			sum := sha256.Sum256(ids.Bytes())
-			if compared++; !p.Exact || hex.EncodeToString(sum[:8]) != want[i] {
-				t.Errorf("%s, request %d: exact %v (%v), %d tokens differ: %s\n%s", name, i, p.Exact, p.Inexact, len(p.Tokens), body, tok.Decode(nil, p.Tokens, false))
+			if compared++; !p.Exact() || hex.EncodeToString(sum[:8]) != want[i] {
+				t.Errorf("%s, request %d: exact %v (%v), %d tokens differ: %s\n%s", name, i, p.Exact(), p.Inexact, len(p.Tokens), body, tok.Decode(nil, p.Tokens, false))
 			}
 		}
 	}

@@ -25,8 +25,8 @@ func TestResponsesPrompt(t *testing.T) {
 			var a, b Prompt
 			read(t, r, Chat, `{"model":"m","max_tokens":7,"stream":true,`+tc.chat+`}`, &a)
 			read(t, r, Responses, `{"model":"m","max_output_tokens":7,"stream":true,`+tc.responses+`}`, &b)
-			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !b.Exact || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 || b.Names != "" {
-				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.responses, len(got), len(b.Tokens), b.Exact, b.Inexact, len(want), len(a.Tokens))
+			if want, got := hashes(&a), hashes(&b); len(want) == 0 || !slices.Equal(want, got) || !b.Exact() || b.Model != "m" || !b.Stream || b.OutputTokens != 7 || b.Choices != 1 || b.Names != "" {
+				t.Errorf("%s %.300s: %d blocks and %d tokens, exact %v (%v), want %d and %d", name, tc.responses, len(got), len(b.Tokens), b.Exact(), b.Inexact, len(want), len(a.Tokens))
 			}
 			ask, err := responses.Decode([]byte(`{`+tc.responses+`}`), responses.Options{})
 			if err != nil {
@@ -46,10 +46,10 @@ func TestResponsesNames(t *testing.T) {
 	r := testReader(t, Config{Tokenizer: testTokenizer(t), Template: testTemplate(t, "plain.jinja")})
 	var p Prompt
 	read(t, r, Responses, `{"input":"x","previous_response_id":"resp_1","prompt_cache_key":"k","user":"u"}`, &p)
-	if p.Names != "resp_1" || p.Exact || p.Session != "k" {
-		t.Errorf("it names %q, exact %v, session %q", p.Names, p.Exact, p.Session)
+	if p.Names != "resp_1" || p.Exact() || p.Session != "k" {
+		t.Errorf("it names %q, exact %v, session %q", p.Names, p.Exact(), p.Session)
 	}
-	if read(t, r, Responses, `{"input":"x"}`, &p); p.Names != "" || !p.Exact {
-		t.Errorf("the next one names %q, exact %v", p.Names, p.Exact)
+	if read(t, r, Responses, `{"input":"x"}`, &p); p.Names != "" || !p.Exact() {
+		t.Errorf("the next one names %q, exact %v", p.Names, p.Exact())
 	}
 }

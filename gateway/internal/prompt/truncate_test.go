@@ -63,8 +63,8 @@ func TestTruncatedPrompts(t *testing.T) {
 				if err := r.Read(tc.kind, "", []byte(body), As{MaxTokens: most, BlockTokens: 16}, &p); err != nil {
 					t.Fatal(err)
 				}
-				if !p.Exact || p.Truncated || len(p.Blocks.Hashes) > 0 || !slices.Equal(p.Tokens, tc.want) {
-					t.Errorf("%v %.60q, %d of at most %d tokens: exact %v (%v), %d hashes\n%v, want\n%v", tc.kind, tc.body, n, most, p.Exact, p.Inexact, len(p.Blocks.Hashes), p.Tokens, tc.want)
+				if !p.Exact() || p.Truncated || len(p.Blocks.Hashes) > 0 || !slices.Equal(p.Tokens, tc.want) {
+					t.Errorf("%v %.60q, %d of at most %d tokens: exact %v (%v), %d hashes\n%v, want\n%v", tc.kind, tc.body, n, most, p.Exact(), p.Inexact, len(p.Blocks.Hashes), p.Tokens, tc.want)
 				}
 			}
 		}
@@ -74,8 +74,8 @@ func TestTruncatedPrompts(t *testing.T) {
 		want []kv.Token
 	}{{"-1", around(plain)}, {"100000", around(plain)}, {fmt.Sprint(len(plain) + own), around(plain)}, {fmt.Sprint(len(plain) + own - 1), around(plain[1:])}} {
 		var p Prompt
-		if read(t, r, Completions, `{"prompt":`+string(quoted)+`,"truncate_prompt_tokens":`+tc.n+`}`, &p); !p.Exact || !slices.Equal(p.Tokens, tc.want) {
-			t.Errorf("%s: exact %v (%v), %d tokens, want %d", tc.n, p.Exact, p.Inexact, len(p.Tokens), len(tc.want))
+		if read(t, r, Completions, `{"prompt":`+string(quoted)+`,"truncate_prompt_tokens":`+tc.n+`}`, &p); !p.Exact() || !slices.Equal(p.Tokens, tc.want) {
+			t.Errorf("%s: exact %v (%v), %d tokens, want %d", tc.n, p.Exact(), p.Inexact, len(p.Tokens), len(tc.want))
 		}
 	}
 }
@@ -87,7 +87,7 @@ func TestDeepBodies(t *testing.T) {
 	for _, kind := range []Kind{Chat, Messages, Responses, OllamaChat} {
 		var p Prompt
 		body := `{"model":"m","stream":true,"messages":[{"role":"user","content":"x"}],"input":"x","tools":[` + deep + `]}`
-		if read(t, r, kind, body, &p); p.Model != "m" || !p.Stream || p.Exact {
+		if read(t, r, kind, body, &p); p.Model != "m" || !p.Stream || p.Exact() {
 			t.Errorf("%v: %+v", kind, p)
 		}
 		if err := r.Read(kind, "", []byte(body[:len(body)-1]), As{}, &p); err == nil {

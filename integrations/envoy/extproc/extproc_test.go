@@ -193,6 +193,23 @@ func TestFallbacksOfAFilter(t *testing.T) {
 	}
 }
 
+// TestRetries checks that Envoy may repeat a request whose worker fails only if there is a fallback and the request is safe to repeat.
+func TestRetries(t *testing.T) {
+	f := newFleet(t, 2, nil)
+	s := f.server(nil)
+	for _, tc := range []struct{ fallbacks, body, want string }{
+		{"1", ask, "reset"},
+		{"0", ask, ""},
+		{"1", `{"prompt":[1],"max_tokens":2,"store":true}`, ""},
+	} {
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.Pairs(metadataFallbacks, tc.fallbacks))
+		e := &envoy{ctx: ctx, next: sends(io.EOF, head("POST", completions, false), bodyPart(tc.body, true), answerHead("200", true))}
+		if got := whole(t, e, s.Process(e)); got.set[headerRetryOn] != tc.want {
+			t.Errorf("%s, %s fallbacks: %q, want %q", tc.body, tc.fallbacks, got.set[headerRetryOn], tc.want)
+		}
+	}
+}
+
 // TestConformanceHeaders checks the headers of the extension's conformance tests, which other servers ignore.
 func TestConformanceHeaders(t *testing.T) {
 	f := newFleet(t, 3, nil)

@@ -66,6 +66,9 @@ func (x *exchange) forward() error {
 		mutation.SetHeaders = append(mutation.SetHeaders, setHeaders(http.Header{name: {value}}).SetHeaders...)
 	}
 	set(headerDestination, destination)
+	if len(addrs) > 1 && x.pick.Repeatable() {
+		set(headerRetryOn, "reset")
+	}
 	if x.body.began && !x.body.trailers {
 		set("content-length", strconv.Itoa(len(body)))
 	}

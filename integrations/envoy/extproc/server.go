@@ -72,6 +72,10 @@ const (
 	headerSelection   = "test-epp-endpoint-selection" // of the conformance tests
 	headerServed      = "x-conformance-test-served-endpoint"
 
+	// headerRetryOn adds a reason for which Envoy sends the request to a fallback. Envoy drops it unless the filter's
+	// mutation_rules have allow_envoy. The num_retries of the route's retry_policy bounds it.
+	headerRetryOn = "x-envoy-retry-on"
+
 	metadataDestination = "envoy.lb"
 	metadataSubset      = "envoy.lb.subset_hint"
 	keySubset           = "x-gateway-destination-endpoint-subset"

@@ -6,23 +6,24 @@ Each line of the standard input is a batch of events in JSON: {"batch": [{"type"
 own types; one that its version lacks ends the program. The answer to each line is a line: the number of events. The publisher ends with the input.
 """
 
-import importlib.util
+import importlib
 import json
 import pathlib
 import sys
 import sysconfig
 import time
+import types
 
 
 def publishers():
-    """SGLang's module of events alone: all of SGLang would need its packages for GPUs."""
+    """SGLang's module of events without what its packages import: all of SGLang would need its packages for GPUs."""
     site = pathlib.Path(sysconfig.get_paths()["purelib"])
-    path = site / "sglang/srt/disaggregation/kv_events.py"
-    spec = importlib.util.spec_from_file_location("kv_events", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["kv_events"] = module
-    spec.loader.exec_module(module)
-    return module
+    for name in ("sglang", "sglang.srt", "sglang.srt.disaggregation", "sglang.srt.utils"):
+        sys.modules[name] = package = types.ModuleType(name)
+        package.__path__ = [str(site.joinpath(*name.split(".")))]
+    sys.modules["sglang.srt.runtime_context"] = context = types.ModuleType("sglang.srt.runtime_context")
+    context.get_parallel = None  # of a server's start alone
+    return importlib.import_module("sglang.srt.disaggregation.kv_events")
 
 
 def main():
