@@ -17,9 +17,6 @@ func (t *tree) evict(pages int, all bool, freed []kv.PageID) []kv.PageID {
 		if id == Root {
 			break
 		}
-		if zzTrace && t.ranked {
-			t.zzVictim(id)
-		}
 		if t.ranked {
 			t.by.evicted(&t.nodes[id].use, t.nodes[id].end(), t.clock)
 		}

@@ -58,11 +58,11 @@ const (
 // sessionRanking is the policy Session in one cache.
 type sessionRanking struct {
 	plainRanking
-	now     uint64 // in ticks
-	timed   bool   // Tick was called; otherwise the time is the number of accesses
+	now     uint64                // in ticks
+	timed   bool                  // Tick was called; otherwise the time is the number of accesses
 	all     *returns.Class        // has what all kinds have
 	kinds   [kinds]*returns.Class // parts of all; the other classes are parts of these
-	classes []*returns.Class // by number; the first ones are the kinds
+	classes []*returns.Class      // by number; the first ones are the kinds
 	byKey   map[uint32]uint8
 	learnt  int // episodes since the latest learning
 	lost    []lostLeaf
@@ -142,26 +142,17 @@ const coarse = returns.Octave / 2
 // rank is 0 for what no turn will continue. Otherwise it is the logarithm of the worth of a token: the node's
 // worth plus that of the cost, which grows with the tokens before it as in CostAware.
 func (s *sessionRanking) rank(u *use, end int) uint64 {
-	if u.mark&(flagStale|flagHeld) == flagStale && !zzNoStale {
+	if u.mark&(flagStale|flagHeld) == flagStale {
 		return 0
 	}
 	if u.mark&flagComing != 0 {
-		rank := 1<<40 + (math.MaxUint32 - u.mark>>markAt)
-		if u.mark&flagHeld == 0 {
-			rank += 1 << 33
-		}
-		return rank
-	}
-	if zzNoCost {
-		end = 0
+		return 1<<40 + math.MaxUint32 - u.mark>>markAt // the turn that came first is served first, so its leaf goes last
 	}
 	cost := bits.Len64(uint64(65536+end)) - 17 // whole doublings, and the rest linearly
 	rest := uint64(65536+end)>>cost - 65536
 	worth := u.mark>>markWorth&mostWorth + uint64(cost)*returns.Octave + rest*returns.Octave>>16
 	if u.mark&flagHeld == 0 {
-		worth -= worth % zzCoarse
-	} else {
-		worth -= worth % zzCoarseN
+		worth -= worth % coarse
 	}
 	return 1 + worth
 }
@@ -298,12 +289,6 @@ func (s *sessionRanking) idle(class uint8, age uint32) {
 // class returns the number of the class of a kind, a group and two scales. When there are too many classes, it
 // returns the kind.
 func (s *sessionRanking) class(kind int, group uint8, first, second uint32) uint8 {
-	if zzKindOnly {
-		if zzOneKind {
-			kind = 0
-		}
-		return uint8(kind)
-	}
 	key := uint32(kind)<<24 | uint32(group)<<16 | first<<8 | second
 	id, known := s.byKey[key]
 	if !known {

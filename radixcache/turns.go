@@ -67,30 +67,15 @@ func (c *Cache) ExpectTurn(id SessionID) {
 	}
 }
 
-// Resumes notes that the request with a handle was preempted and will go on: what it has computed is evicted last, for
-// 30 s at most, and before that only what waits for a turn. Call it before the handle is unpinned. It only matters
-// under the policy [Session].
-func (c *Cache) Resumes(handle NodeID) {
-	if t := c.turns.by; t != nil && handle != Root {
-		c.live(handle, "Resumes")
-		c.await(handle)
-		c.verify("Resumes")
-	}
-}
-
 // coming marks the node at which a session ends.
 func (c *Cache) coming(e *turnEnd) {
-	if e.node != Root && !zzNoComing {
-		c.await(e.node)
+	if e.node == Root {
+		return
 	}
-}
-
-// await marks a node that a request waits to continue.
-func (c *Cache) await(id NodeID) {
-	u := &c.nodes[id].use
+	u := &c.nodes[e.node].use
 	u.mark = u.mark&(1<<markAt-1)&^flagStale | flagComing | c.turns.by.now<<markAt
 	c.turns.by.weigh(u)
-	c.rerank(id)
+	c.rerank(e.node)
 }
 
 // copied is called when a request has pinned the node before a tail leaf and is about to copy the leaf. Sessions whose
@@ -259,10 +244,7 @@ func (ts *turns) unlink(s *slab, e *turnEnd) {
 // now costs little for each.
 func (ts *turns) learn(c *Cache) {
 	t := ts.by
-	if zzNoLearn {
-		return
-	}
-	if t.learnt < max(zzEvery, (len(ts.due.Items)+len(ts.ends)+t.missing)/4, len(t.classes)/2) {
+	if t.learnt < max(128, (len(ts.due.Items)+len(ts.ends)+t.missing)/4, len(t.classes)/2) {
 		return
 	}
 	t.learnt = 0

@@ -108,10 +108,6 @@ func (s *Scheduler) preemptFor(now time.Duration, d *demand) bool {
 func (s *Scheduler) preempt(now time.Duration, q *sequence) {
 	q.bill.reached = max(q.bill.reached, q.computed-q.draftsInFlight()) // rows in flight run, although their KV is dropped
 	q.bill.mark(now, Preempted, q.done)
-	if s.cache != nil {
-		s.prefixes.publish(q, q.done, true)
-		s.cache.Resumes(q.table.pin)
-	}
 	s.leave(q, q.done)
 	q.bill.preemptions++
 	s.budget.decoding = -1

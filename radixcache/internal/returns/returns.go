@@ -64,9 +64,13 @@ const (
 
 // The prior describes the broadest class before anything was seen: in each bin priorHazard of those idle come
 // back, as firm as priorSeen observations. With it alone the order is LRU's. Another class believes what the next
-// broader one shows, as firm as broadSeen observations.
+// broader one shows, as firm as broadSeen observations. Both are firm enough that a load of some hundred requests, which
+// teaches chance as much as habits, is evicted about as under LRU.
 const (
 	priorHazard = 0.06
+	priorSeen   = 32.0
+	broadSeen   = 32.0
+	fade        = 0.4 // of the hazard from a bin to the next one that nothing has reached
 )
 
 // halfLife is the number of episodes of a class after which older ones count half.
