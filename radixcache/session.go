@@ -15,10 +15,11 @@ import (
 // as many turns; of shared beginnings, those with as many continuations. Requests may also be grouped (Turn.Group).
 const Session Policy = 7
 
-// tick is the unit of time of the policy Session: 2^24 ns, 1/60 s. A uint32 of them is 2.3 years.
-const tickBits = 24
+// tickBits is the logarithm of the unit of time of the policy Session, a tick: 2^20 ns, about a millisecond. Marks have
+// the lower 32 bits of a time, so a leaf that is idle for 52 days is taken for one that was just used.
+const tickBits = 20
 
-// turnTicks is the length of an access, for a cache whose Tick is never called: about a second.
+// turnTicks is the length of an access in ticks, for a cache whose Tick is never called.
 const turnTicks = 64
 
 // A mark of the policy Session, from the highest bits on.
@@ -57,10 +58,11 @@ const (
 // sessionRanking is the policy Session in one cache.
 type sessionRanking struct {
 	plainRanking
-	now     uint32 // in ticks
-	timed   bool   // Tick was called; otherwise the time is the number of accesses
-	kinds   [kinds]*returns.Class
-	classes []*returns.Class // by number; the first ones are the kinds
+	now     uint64                // in ticks
+	timed   bool                  // Tick was called; otherwise the time is the number of accesses
+	all     *returns.Class        // has what all kinds have
+	kinds   [kinds]*returns.Class // parts of all; the other classes are parts of these
+	classes []*returns.Class      // by number; the first ones are the kinds
 	byKey   map[uint32]uint8
 	learnt  int // episodes since the latest learning
 	lost    []lostLeaf
@@ -96,7 +98,7 @@ func (s *sessionRanking) lose(parent NodeID, gen, page uint32, u *use) {
 	}
 	l := s.lostAt(parent, gen, page)
 	if l.turns > 0 {
-		s.episode(l.class, s.now-min(s.now, l.at), (*returns.Class).Left)
+		s.episode(l.class, s.since(l.at), (*returns.Class).Left)
 		s.missing--
 	}
 	*l = lostLeaf{parent, gen, page, uint32(u.mark >> markAt), uint8(u.mark >> markClass), uint8(max(u.mark>>markTurns&mostTurns, 1))}
@@ -114,16 +116,16 @@ func (s *sessionRanking) regain(parent NodeID, gen, page uint32) (turns uint64) 
 		return 0
 	}
 	turns = uint64(l.turns)
-	s.episode(l.class, s.now-min(s.now, l.at), (*returns.Class).Returned)
+	s.episode(l.class, s.since(l.at), (*returns.Class).Returned)
 	l.turns = 0
 	s.missing--
 	return turns
 }
 
 func newSession(Config) ranking {
-	s := &sessionRanking{byKey: make(map[uint32]uint8)}
+	s := &sessionRanking{byKey: make(map[uint32]uint8), all: returns.New(nil)}
 	for k := range s.kinds {
-		s.kinds[k] = returns.New(nil)
+		s.kinds[k] = returns.New(s.all)
 		s.classes = append(s.classes, s.kinds[k])
 	}
 	return s
@@ -143,6 +145,9 @@ func (s *sessionRanking) rank(u *use, end int) uint64 {
 	if u.mark&(flagStale|flagHeld) == flagStale {
 		return 0
 	}
+	if u.mark&flagComing != 0 {
+		return 1<<40 + math.MaxUint32 - u.mark>>markAt // the turn that came first is served first, so its leaf goes last
+	}
 	cost := bits.Len64(uint64(65536+end)) - 17 // whole doublings, and the rest linearly
 	rest := uint64(65536+end)>>cost - 65536
 	worth := u.mark>>markWorth&mostWorth + uint64(cost)*returns.Octave + rest*returns.Octave>>16
@@ -155,9 +160,9 @@ func (s *sessionRanking) rank(u *use, end int) uint64 {
 // used records the time, and with it the worth of a thing that was used just now.
 func (s *sessionRanking) used(u *use) {
 	if !s.timed {
-		s.now = uint32(min(u.stamp*turnTicks, math.MaxUint32))
+		s.now = u.stamp * turnTicks
 	}
-	u.mark = u.mark&(1<<markAt-1)&^(flagStale|flagComing) | uint64(s.now)<<markAt
+	u.mark = u.mark&(1<<markAt-1)&^(flagStale|flagComing) | s.now<<markAt
 	s.weigh(u)
 }
 
@@ -175,16 +180,27 @@ func (s *sessionRanking) weigh(u *use) {
 }
 
 // age returns the ticks since the last use.
-func (s *sessionRanking) age(u *use) uint32 { return s.now - min(s.now, uint32(u.mark>>markAt)) }
+func (s *sessionRanking) age(u *use) uint32 { return s.since(uint32(u.mark >> markAt)) }
+
+// since returns the ticks since a time, of which at has the lower bits.
+func (s *sessionRanking) since(at uint32) uint32 { return uint32(s.now) - at }
+
+// later returns the later time of two marks.
+func later(mark, other uint64) uint64 {
+	if int32(uint32(mark>>markAt)-uint32(other>>markAt)) < 0 {
+		mark = other
+	}
+	return mark >> markAt
+}
 
 // due returns the time in ticks at which the worth of u changes: its age enters the next bin.
 func (s *sessionRanking) due(u *use) uint64 {
-	at := u.mark >> markAt
+	used := s.now - uint64(s.age(u))
 	if u.mark&flagComing != 0 {
-		return at + comingTicks
+		return used + comingTicks
 	}
 	_, until := s.classes[0].Worth(s.age(u)) // the steps of all classes are at the same ages
-	return until + min(at, math.MaxUint64-until)
+	return until + min(used, math.MaxUint64-until)
 }
 
 // comingTicks is how long the end of a session is kept for a turn that was expected: 30 s.
@@ -195,7 +211,7 @@ const comingTicks = 30e9 >> tickBits
 // is a beginning that several requests share; children that were stale do not count for that.
 func (s *sessionRanking) absorb(parent, child *use, fork bool) {
 	stale := child.mark&(flagStale|flagHeld) == flagStale
-	at := max(parent.mark>>markAt, child.mark>>markAt)
+	at := later(parent.mark, child.mark)
 	forks := parent.mark>>markForks&mostForks + child.mark>>markForks&mostForks
 	held := parent.mark & flagHeld
 	switch {
@@ -231,7 +247,7 @@ func (s *sessionRanking) alike(upper, lower *use) bool {
 // join returns the mark of the lower node if a session ends there, and else what absorb would leave in the upper
 // one. Whether a session ends in the joined node is up to turns.fused.
 func (s *sessionRanking) join(upper, lower *use) uint64 {
-	joined, at := *upper, max(upper.mark>>markAt, lower.mark>>markAt)
+	joined, at := *upper, later(upper.mark, lower.mark)
 	if lower.mark&flagHeld != 0 {
 		joined.mark = lower.mark
 	} else {
@@ -255,22 +271,18 @@ func (s *sessionRanking) returned(u *use) {
 	}
 }
 
-// episode counts the end of an episode in a class and in its kind.
+// episode counts the end of an episode in a class and in those that are broader.
 func (s *sessionRanking) episode(class uint8, age uint32, end func(*returns.Class, uint32)) {
-	c := s.classes[class]
-	end(c, age)
-	if kind := c.Kind(); kind != nil {
-		end(kind, age)
+	for c := s.classes[class]; c != nil; c = c.Broader() {
+		end(c, age)
 	}
 	s.learnt++
 }
 
-// idle counts a thing that is idle in its class and its kind.
+// idle counts a thing that is idle in its class and in those that are broader.
 func (s *sessionRanking) idle(class uint8, age uint32) {
-	c := s.classes[class]
-	c.Idle(age)
-	if kind := c.Kind(); kind != nil {
-		kind.Idle(age)
+	for c := s.classes[class]; c != nil; c = c.Broader() {
+		c.Idle(age)
 	}
 }
 

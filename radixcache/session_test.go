@@ -7,7 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// sessionTree is a tree under the policy Session, with pages of one token.
+// sessionTree is a tree under the policy Session, with small pages.
 type sessionTree struct {
 	*Cache
 	next kv.PageID
@@ -24,7 +24,7 @@ func (s *sessionTree) turn(turn Turn, tokens ...kv.Token) NodeID {
 	m := s.Match(key)
 	handle := s.Pin(m)
 	pages := s.AppendPages(m, nil)
-	for len(pages) < len(tokens) {
+	for len(pages)*s.cfg.PageTokens < len(tokens) {
 		pages = append(pages, s.next)
 		s.next++
 	}
@@ -51,5 +51,25 @@ func TestJoinedEndStaysReleased(t *testing.T) {
 	s.turn(Turn{Session: 3}, 80, 81)
 	if freed := s.Evict(1, nil); len(freed) != 1 || freed[0] != 5 {
 		t.Errorf("page %v made room, want page 5, the last one of the released session", freed)
+	}
+}
+
+// TestCopiedTail: when a turn copies the tail at which its session ended, the tail makes room before what another session left.
+func TestCopiedTail(t *testing.T) {
+	s := &sessionTree{Cache: emptyCache(t, Config{PageTokens: 2, Policy: Session})}
+	s.Tick(time.Second)
+	s.turn(Turn{Session: 2}, 90, 91)
+	handle, _ := s.Extend(Root, Key{Tokens: []kv.Token{1, 2, 3}}, []kv.PageID{7, 8}, nil)
+	s.EndTurn(handle, []kv.Token{3}, Turn{Session: 1})
+	s.Unpin(handle)
+	s.Tick(time.Minute)
+	s.BeginTurn(1)
+	m := s.Match(Key{Tokens: []kv.Token{1, 2, 3, 4}})
+	if m.Partial.Tokens != 1 {
+		t.Fatalf("the match %+v does not end in the tail: nothing is shown", m)
+	}
+	s.Pin(m)
+	if freed := s.Evict(1, nil); len(freed) != 1 || freed[0] != 8 {
+		t.Errorf("page %v made room, want page 8, that of the tail", freed)
 	}
 }

@@ -39,7 +39,7 @@ type turnEnd struct {
 // Without it the policy takes the number of accesses for the time.
 func (c *Cache) Tick(now time.Duration) {
 	if t := c.turns.by; t != nil {
-		t.now, t.timed = max(t.now, uint32(now>>tickBits)), true
+		t.now, t.timed = max(t.now, uint64(now>>tickBits)), true
 	}
 }
 
@@ -51,7 +51,7 @@ func (c *Cache) BeginTurn(id SessionID) {
 	if t == nil || e == nil || e.running {
 		return
 	}
-	age := t.now - min(t.now, e.at)
+	age := t.since(e.at)
 	t.episode(e.class, age, (*returns.Class).Returned)
 	e.running, e.pause = true, pause(age)
 	c.coming(e)
@@ -73,9 +73,26 @@ func (c *Cache) coming(e *turnEnd) {
 		return
 	}
 	u := &c.nodes[e.node].use
-	u.mark = u.mark&(1<<markAt-1) | flagComing | uint64(c.turns.by.now)<<markAt
+	u.mark = u.mark&(1<<markAt-1)&^flagStale | flagComing | c.turns.by.now<<markAt
 	c.turns.by.weigh(u)
 	c.rerank(e.node)
+}
+
+// copied is called when a request has pinned the node before a tail leaf and is about to copy the leaf. Sessions whose
+// turn has begun end at that node from now on: the leaf is of use to nobody else, as the turn will replace it.
+func (ts *turns) copied(c *Cache, tail, pinned NodeID) {
+	if int(tail) >= len(ts.first) || ts.first[tail] == nil || !c.isTail(&c.nodes[tail]) {
+		return
+	}
+	for e := ts.first[tail]; e != nil; {
+		next := e.next
+		if e.running {
+			ts.move(c, e, pinned)
+			e.end = int32(c.nodes[pinned].end())
+		}
+		e = next
+	}
+	c.deserted(tail)
 }
 
 // EndTurn notes that a request has ended whose tokens are in the tree: those of handle, the node that Extend
@@ -106,7 +123,7 @@ func (c *Cache) EndTurn(handle NodeID, tail []kv.Token, turn Turn) {
 		}
 		e.turns++
 		e.class = t.class(kindNamed, turn.Group, scale(e.turns), e.pause)
-		e.at, e.running, class = t.now, false, e.class
+		e.at, e.running, class = uint32(t.now), false, e.class
 		old := e.node
 		c.turns.move(c, e, node)
 		e.end = int32(end)
@@ -134,7 +151,7 @@ func (c *Cache) ended(id NodeID, class uint8, taken int, ended uint64) {
 	if forks > 0 && u.mark&flagHeld == 0 {
 		class = t.class(kindShared, 0, scale(int(forks)), 0)
 	}
-	u.mark = u.mark&flagHeld | ended | forks<<markForks | uint64(t.now)<<markAt | uint64(class)<<markClass | uint64(taken)<<markTurns
+	u.mark = u.mark&flagHeld | ended | forks<<markForks | t.now<<markAt | uint64(class)<<markClass | uint64(taken)<<markTurns
 	t.weigh(u)
 	c.rerank(id)
 }
@@ -160,7 +177,7 @@ func (c *Cache) ForgetTurns(id SessionID) {
 	}
 	t := c.turns.by
 	if !e.running {
-		t.episode(e.class, t.now-min(t.now, e.at), (*returns.Class).Left)
+		t.episode(e.class, t.since(e.at), (*returns.Class).Left)
 	}
 	old := e.node
 	c.turns.move(c, e, Root)
@@ -227,7 +244,7 @@ func (ts *turns) unlink(s *slab, e *turnEnd) {
 // now costs little for each.
 func (ts *turns) learn(c *Cache) {
 	t := ts.by
-	if t.learnt < max(128, (len(ts.due.Items)+len(ts.ends)+t.missing)/4) {
+	if t.learnt < max(128, (len(ts.due.Items)+len(ts.ends)+t.missing)/4, len(t.classes)/2) {
 		return
 	}
 	t.learnt = 0
@@ -239,15 +256,16 @@ func (ts *turns) learn(c *Cache) {
 	if t.missing > 0 {
 		for i := range t.lost {
 			if l := &t.lost[i]; l.turns > 0 {
-				t.idle(l.class, t.now-min(t.now, l.at))
+				t.idle(l.class, t.since(l.at))
 			}
 		}
 	}
 	for _, e := range ts.ends { // a sum, in any order
 		if !e.running {
-			t.idle(e.class, t.now-min(t.now, e.at))
+			t.idle(e.class, t.since(e.at))
 		}
 	}
+	t.all.Learn()
 	for _, class := range t.classes { // the kinds come first
 		class.Learn()
 	}

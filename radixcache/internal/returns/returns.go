@@ -62,14 +62,15 @@ const (
 	MaxWorth = 1023
 )
 
-// The prior describes a kind before anything was seen: in each bin priorHazard of those idle come
-// back, as firm as priorSeen observations. With it alone the order is LRU's. A class believes what its kind
-// shows, as firm as kindSeen observations.
+// The prior describes the broadest class before anything was seen: in each bin priorHazard of those idle come
+// back, as firm as priorSeen observations. With it alone the order is LRU's. Another class believes what the next
+// broader one shows, as firm as broadSeen observations. Both are firm enough that a load of some hundred requests, which
+// teaches chance as much as habits, is evicted about as under LRU.
 const (
 	priorHazard = 0.06
-	priorSeen   = 4.0
-	fade        = 0.4
-	kindSeen    = 8.0
+	priorSeen   = 32.0
+	broadSeen   = 32.0
+	fade        = 0.4 // of the hazard from a bin to the next one that nothing has reached
 )
 
 // halfLife is the number of episodes of a class after which older ones count half.
@@ -77,7 +78,7 @@ const halfLife = 4096
 
 // Class is the history of one class of things.
 type Class struct {
-	kind     *Class // the kind that it belongs to; nil: it is a kind itself
+	broader  *Class // the class that has its things too; nil: it has all things
 	returned [bins]float32
 	ended    [bins]float32 // episodes that ended at that age, those that returned among them
 	idle     [bins]float32 // episodes that have not ended, by their present age; see Idle
@@ -85,10 +86,15 @@ type Class struct {
 	worth    [bins]uint16
 }
 
-// New returns a class of a kind, or a kind if kind is nil.
-func New(kind *Class) *Class {
-	c := &Class{kind: kind}
-	c.Learn()
+// New returns a part of a broader class, or the broadest one if broader is nil. Until its first Learn a part has the
+// worth that the broader class has now: what that has seen since its own last Learn counts for all classes at once.
+func New(broader *Class) *Class {
+	c := &Class{broader: broader}
+	if broader == nil {
+		c.Learn()
+	} else {
+		c.worth = broader.worth
+	}
 	return c
 }
 
@@ -130,7 +136,7 @@ func (c *Class) Worth(age uint32) (worth uint16, until uint64) {
 // steps is the number of steps in which the worth changes over a bin.
 const steps = 4
 
-// Learn brings Worth up to date, and forgets the calls of Idle. Of a class, it is called after that of its kind.
+// Learn brings Worth up to date, and forgets the calls of Idle. It is called for all classes, for the broader ones first.
 func (c *Class) Learn() {
 	var hazard [bins]float64
 	c.hazards(&hazard)
@@ -140,7 +146,10 @@ func (c *Class) Learn() {
 	var spent, back [bins + 1]float64
 	alive := 1.0
 	for b := range bins {
-		next := alive * (1 - hazard[b])
+		next := alive
+		if Start(b+1) > Start(b) {
+			next -= alive * hazard[b]
+		}
 		spent[b+1] = spent[b] + float64(Start(b+1)-Start(b))*(alive+next)/2
 		back[b+1] = back[b] + alive - next
 		alive = next
@@ -172,14 +181,14 @@ func (c *Class) Learn() {
 
 // hazards fills in the hazard of each bin.
 func (c *Class) hazards(hazard *[bins]float64) {
-	var kind [bins]float64
-	seen := kindSeen
-	if c.kind != nil {
-		c.kind.hazards(&kind)
+	var broad [bins]float64
+	seen := broadSeen
+	if c.broader != nil {
+		c.broader.hazards(&broad)
 	} else {
 		seen = priorSeen
-		for b := range kind {
-			kind[b] = priorHazard
+		for b := range broad {
+			broad[b] = priorHazard
 		}
 	}
 	var there [bins]float64
@@ -190,14 +199,18 @@ func (c *Class) hazards(hazard *[bins]float64) {
 		there[b] = max(sum-gone/2, float64(c.returned[b]))
 	}
 	for b := range bins {
-		// At ages that few have reached, a kind is believed to go on as at the ages before, if anything worse:
-		// otherwise the oldest, of which nothing is known, would look best.
-		if c.kind == nil && b > 0 {
-			kind[b] = min(kind[b], fade*hazard[b-1])
+		if Start(b+1) == Start(b) {
+			hazard[b] = hazard[b-1] // no age is in the bin
+			continue
 		}
-		hazard[b] = (float64(c.returned[b]) + seen*kind[b]) / (there[b] + seen)
+		// At ages that few have reached, things are believed to go on as at the ages before, if anything worse:
+		// otherwise the oldest, of which nothing is known, would look best.
+		if c.broader == nil && b > 0 {
+			broad[b] = min(broad[b], fade*hazard[b-1])
+		}
+		hazard[b] = (float64(c.returned[b]) + seen*broad[b]) / (there[b] + seen)
 	}
 }
 
-// Kind returns the kind of a class; nil for a kind.
-func (c *Class) Kind() *Class { return c.kind }
+// Broader returns the class that has all things of c and more; nil if c has all things.
+func (c *Class) Broader() *Class { return c.broader }
