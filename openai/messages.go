@@ -125,8 +125,8 @@ func (d *decoder) checkMessage(v value, m *chat.Message, said bool) {
 	}
 }
 
-// content reads a text, or parts that are texts. text has the parts joined by newlines, as in vLLM, since
-// only some templates accept parts; parts is nil for a text.
+// content reads a text, or parts that are texts. text has the parts joined by newlines, without empty ones, as in vLLM
+// (_parse_chat_message_content_parts), since only some templates accept parts; parts is nil for a text.
 func (d *decoder) content(v value) (text string, parts []chat.Part) {
 	switch v.Raw[0] {
 	case '"':
@@ -138,7 +138,7 @@ func (d *decoder) content(v value) (text string, parts []chat.Part) {
 	}
 	var texts []string
 	for _, e := range d.List(v, "") {
-		if len(texts) == maxParts && !d.Lenient {
+		if len(parts) == maxParts && !d.Lenient {
 			d.Fail(v, "invalid_value", "%s has over %d parts", v, maxParts)
 		}
 		mark := len(d.Kept)
@@ -146,7 +146,9 @@ func (d *decoder) content(v value) (text string, parts []chat.Part) {
 		if d.Kept = d.Kept[:mark]; !ok {
 			text = e.Placeholder()
 		}
-		texts, parts = append(texts, text), append(parts, chat.Part{Type: "text", Text: text})
+		if parts = append(parts, chat.Part{Type: "text", Text: text}); text != "" {
+			texts = append(texts, text)
+		}
 	}
 	return strings.Join(texts, "\n"), parts
 }

@@ -99,7 +99,8 @@ def as_vllm(messages, parts):
             content = []
         elif isinstance(content, str):
             content = text(content)
-        m["content"] = content if parts and m["role"] != "tool" else "\n".join(p["text"] for p in content)
+        texts = [p["text"] for p in content if p["text"] or parts]  # without parts, it leaves empty texts out
+        m["content"] = content if parts and m["role"] != "tool" else "\n".join(texts)
     return messages
 
 
