@@ -79,7 +79,7 @@ func (c *Cache) coming(e *turnEnd) {
 }
 
 // copied is called when a request has pinned the node before a tail leaf and is about to copy the leaf. Sessions whose
-// turn has begun end at that node from now on: the leaf is of use to nobody else, as the turn will replace it.
+// turn has begun end at that node from now on: no other request can use the leaf, as the turn will replace it.
 func (ts *turns) copied(c *Cache, tail, pinned NodeID) {
 	if int(tail) >= len(ts.first) || ts.first[tail] == nil || !c.isTail(&c.nodes[tail]) {
 		return
