@@ -101,7 +101,8 @@ func (l *agentsLoad) send(a *agentTalk) {
 	l.sent++
 	turn := &a.session.Turns[a.turn]
 	a.text = append(a.text, turn.User.Tokens...)
-	req := scheduler.Request{ID: scheduler.RequestID(l.sent), Prompt: append([]kv.Token(nil), a.text...), MaxTokens: turn.OutputTokens, Session: a.session.Name}
+	req := scheduler.Request{ID: scheduler.RequestID(l.sent), Session: a.session.Name, MaxTokens: turn.OutputTokens}
+	req.Prompt = append([]kv.Token(nil), a.text...)
 	if err := l.s.Add(l.clock.Now(), req); err != nil {
 		l.err = err
 		return
@@ -189,7 +190,8 @@ func TestAgentsLoad(t *testing.T) {
 					}
 				}
 				ratio := float64(computed[1]) / float64(computed[0])
-				t.Logf("%s, %d tokens, think %v: computed %d under lru, %d under session: %.3f", profile, tokens, think, computed[0], computed[1], ratio)
+				t.Logf("%s, %d tokens, think %v: computed %d under lru, %d under session: %.3f",
+					profile, tokens, think, computed[0], computed[1], ratio)
 				if *loadSeeds >= 8 && ratio > 1.05 {
 					t.Errorf("%s, %d tokens, think %v: session computed %.3f of what LRU did", profile, tokens, think, ratio)
 				}
