@@ -144,6 +144,9 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 	mask[1] = 0xff0
 	for step := range graphSteps + 1 {
 		batch := &engine.Batch{Seq: uint64(step + 1)}
+		if step == 0 {
+			batch.Masks = []engine.MaskSet{{ID: 1, Bits: mask}}
+		}
 		for s := range engine.Slot(3) {
 			if s == 1 && step > graphSteps/2 {
 				continue
@@ -153,9 +156,6 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				row.Mask = 1
 			}
 			end := position[s] + 1
-			if step == 0 && s == 0 {
-				batch.Masks = []engine.MaskSet{{ID: 1, Bits: mask}}
-			}
 			if step == 0 {
 				bind := engine.SlotBind{Slot: s, Sampling: sampling[s]}
 				end, position[s] = position[s], 0
@@ -191,15 +191,22 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 		if err != nil {
 			t.Fatal(err)
 		}
-		if token := res.Out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
-			t.Errorf("step %d: the mask forbids token %d", step, token)
-		}
-		if last := res.Out[len(res.Out)-1]; len(last.Top) != 2 {
-			t.Errorf("step %d: %d log-probabilities, want 2", step, len(last.Top))
-		}
+		checkOutputs(t, step, res.Out, mask)
 		out, steps = append(out, res.Out...), append(steps, d.take())
 	}
 	return out, steps
+}
+
+// checkOutputs checks that the first row of every second step has a token of the mask, and that the last
+// row has its log-probabilities.
+func checkOutputs(t *testing.T, step int, out []engine.RowOut, mask []uint64) {
+	t.Helper()
+	if token := out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
+		t.Errorf("step %d: the mask forbids token %d", step, token)
+	}
+	if last := out[len(out)-1]; len(last.Top) != 2 {
+		t.Errorf("step %d: %d log-probabilities, want 2", step, len(last.Top))
+	}
 }
 
 // launches returns the number of kernels in a graph of that shape.
