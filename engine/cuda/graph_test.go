@@ -139,11 +139,12 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 	d.take()
 	sampling := []engine.SamplingParams{{}, {Temperature: 1, Seed: 4, RepetitionPenalty: 1.2, TopLogprobs: 1}, {Temperature: 0.7, TopLogprobs: 2, Bias: []engine.TokenBias{{Token: 5, Bias: 2}}}}
 	page, position := kv.PageID(0), x.prompts
-	info := b.Info()
-	mask := make([]uint64, info.MaskWords())
-	mask[1] = 0xff0
+	mask := []uint64{0, 0xff0, 0, 0, 0} // of 320 tokens
 	for step := range graphSteps + 1 {
 		batch := &engine.Batch{Seq: uint64(step + 1)}
+		if step == 0 {
+			batch.Masks = []engine.MaskSet{{ID: 1, Bits: mask}}
+		}
 		for s := range engine.Slot(3) {
 			if s == 1 && step > graphSteps/2 {
 				continue
@@ -153,9 +154,6 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				row.Mask = 1
 			}
 			end := position[s] + 1
-			if step == 0 && s == 0 {
-				batch.Masks = []engine.MaskSet{{ID: 1, Bits: mask}}
-			}
 			if step == 0 {
 				bind := engine.SlotBind{Slot: s, Sampling: sampling[s]}
 				end, position[s] = position[s], 0
@@ -167,7 +165,13 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				}
 				batch.Binds = append(batch.Binds, bind)
 				row.Start, row.Deferred = int32(position[s]), false
-				row.Tokens = x.prompt(s, position[s], end)
+				for i := position[s]; i < end; i++ {
+					token := kv.Token(i * 7 % 320)
+					if i >= x.common {
+						token = kv.Token((i*7 + int(s)) % 320)
+					}
+					row.Tokens = append(row.Tokens, token)
+				}
 			}
 			for have := kv.CeilPages(position[s], 16); have < kv.CeilPages(end, 16); have++ {
 				row.Pages = append(row.Pages, page)
@@ -176,43 +180,31 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 			position[s] = end
 			batch.Rows = append(batch.Rows, row)
 		}
-		res := result(t, b, batch)
-		if token := res.Out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
-			t.Errorf("step %d: the mask forbids token %d", step, token)
+		ticket, err := b.Submit(batch)
+		if err != nil {
+			t.Fatal(err)
 		}
-		if last := res.Out[len(res.Out)-1]; len(last.Top) != 2 {
-			t.Errorf("step %d: %d log-probabilities, want 2", step, len(last.Top))
+		<-ticket.Done()
+		res, err := ticket.Result()
+		if err != nil {
+			t.Fatal(err)
 		}
+		checkOutputs(t, step, res.Out, mask)
 		out, steps = append(out, res.Out...), append(steps, d.take())
 	}
 	return out, steps
 }
 
-// prompt returns the tokens of a slot's prompt at the positions from first to end.
-func (x decodeRun) prompt(s engine.Slot, first, end int) (tokens []kv.Token) {
-	for i := first; i < end; i++ {
-		token := i * 7
-		if i >= x.common {
-			token += int(s)
-		}
-		tokens = append(tokens, kv.Token(token%320))
-	}
-	return tokens
-}
-
-// result runs a batch.
-func result(t *testing.T, b engine.Backend, batch *engine.Batch) *engine.Result {
+// checkOutputs checks that the first row of every second step has a token of the mask, and that the last
+// row has its log-probabilities.
+func checkOutputs(t *testing.T, step int, out []engine.RowOut, mask []uint64) {
 	t.Helper()
-	ticket, err := b.Submit(batch)
-	if err != nil {
-		t.Fatal(err)
+	if token := out[0].Token; step%2 == 0 && mask[token/64]>>(token%64)&1 == 0 {
+		t.Errorf("step %d: the mask forbids token %d", step, token)
 	}
-	<-ticket.Done()
-	res, err := ticket.Result()
-	if err != nil {
-		t.Fatal(err)
+	if last := out[len(out)-1]; len(last.Top) != 2 {
+		t.Errorf("step %d: %d log-probabilities, want 2", step, len(last.Top))
 	}
-	return res
 }
 
 // launches returns the number of kernels in a graph of that shape.
