@@ -270,8 +270,9 @@ func TestOllamaStreamFails(t *testing.T) {
 	}()
 	b.until(func(s *coppice.Stats) bool { return s.Scheduler.Running+s.Scheduler.Waiting > 0 })
 	b.srv.open.Finish(errDrained)
+	a := <-ended // before the first step ends: after it the stream may have begun
 	release()
-	if a := <-ended; a.Response == nil || a.StatusCode != http.StatusServiceUnavailable || !strings.HasPrefix(string(a.body), `{"error":"`) {
+	if a.Response == nil || a.StatusCode != http.StatusServiceUnavailable || !strings.HasPrefix(string(a.body), `{"error":"`) {
 		t.Errorf("%s", fmt.Sprint(a.Response, string(a.body)))
 	}
 }
