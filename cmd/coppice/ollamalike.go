@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 	"text/tabwriter"
@@ -72,6 +73,9 @@ func (c *rmCmd) Run() error {
 			return err
 		}
 		freed, err := h.Remove(ref)
+		if errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w; coppice list names the models that are there", err)
+		}
 		if err != nil {
 			return err
 		}

@@ -38,7 +38,7 @@ func TestRunAndRemove(t *testing.T) {
 	if out, _, _ := command(t, "list"); strings.Contains(out, "Q8_0") || !strings.Contains(out, "Q4_0") {
 		t.Errorf("after rm: %s", out)
 	}
-	refused(t, []string{"is not in", "Q8_0"}, "rm", "some/model-GGUF:Q8_0")
+	refused(t, []string{"is not in", "Q8_0", "coppice list names"}, "rm", "some/model-GGUF:Q8_0")
 	if out, stderr, ok := command(t, "rm", "hf:some/model-GGUF:model-Q4_0.gguf"); !ok {
 		t.Errorf("rm: %q %q", out, stderr)
 	}

@@ -28,7 +28,7 @@ import (
 // take for its defaults.
 func (c *routeCmd) check() error {
 	var faults bounds.Faults
-	faults.Add(checkAddr(c.Addr), c.serverFlags.check())
+	faults.Add(checkAddr(c.Addr), c.serverFlags.check(), canWrite("--record", c.Record))
 	bad := func(r rune) bool { return r <= ' ' || r >= 0x7f }
 	faults.If(strings.ContainsFunc(c.WorkerKey, bad), "--worker-key has characters that a header can't carry")
 	faults.Add(c.poolFlags.check(&c.settings))

@@ -90,6 +90,7 @@ func TestRouteRefuses(t *testing.T) {
 		{"--max-body 0", []string{"--max-body is 0B, want 1B"}},
 		{"--max-body 2GiB", []string{"--max-bodies is 256MiB, want --max-body (2GiB)"}},
 		{"--worker-key héé", []string{"--worker-key has characters"}},
+		{"--record none/choices", []string{"--record", "make the directory first"}},
 		{"--weight light=1", []string{"--weight", `"light"`, "ttft"}},
 		{"--weight ttft=-1", []string{"--weight", "TTFT is -1"}},
 		{"--events none --events zmq://*:1", []string{"--events none excludes"}},

@@ -18,7 +18,7 @@ func (c *simFleetCmd) score(ctx context.Context) error {
 	}
 	f, err := os.Open(c.Decisions)
 	if err != nil {
-		return fmt.Errorf("--decisions: %w", err)
+		return fmt.Errorf("--decisions: %w; coppice route --record FILE writes such a file", err)
 	}
 	defer f.Close()
 	rec, err := decisions.Read(f)
