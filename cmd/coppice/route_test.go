@@ -90,7 +90,6 @@ func TestRouteRefuses(t *testing.T) {
 		{"--max-body 0", []string{"--max-body is 0B, want 1B"}},
 		{"--max-body 2GiB", []string{"--max-bodies is 256MiB, want --max-body (2GiB)"}},
 		{"--worker-key héé", []string{"--worker-key has characters"}},
-		{"--record none/choices", []string{"--record", "make the directory first"}},
 		{"--weight light=1", []string{"--weight", `"light"`, "ttft"}},
 		{"--weight ttft=-1", []string{"--weight", "TTFT is -1"}},
 		{"--events none --events zmq://*:1", []string{"--events none excludes"}},
@@ -307,4 +306,9 @@ func TestPortsThatCannotBe(t *testing.T) {
 			t.Errorf("%s: %v: %s", args, ok, stderr)
 		}
 	}
+}
+
+// TestRouteRecordsNowhere: a directory that is missing is told before anything starts.
+func TestRouteRecordsNowhere(t *testing.T) {
+	refused(t, []string{"--record", "make the directory first"}, "route", "--worker", "http://127.0.0.1:1", "--record", "none/choices")
 }
