@@ -5,7 +5,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 // Cache is the prefix tree with its eviction order, quotas and events. One

@@ -7,7 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].

@@ -4,7 +4,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 // DefaultCurveSamples is a [Config.CurveSamples] that suits most loads: it takes 2 MB of

@@ -9,7 +9,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 func newCurveCache(t testing.TB) *Cache {
