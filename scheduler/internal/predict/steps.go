@@ -132,13 +132,18 @@ func (t *Steps) Drafts(decoding int, context int64) (rows, draft float64) {
 }
 
 // DraftsFit returns how many drafts fit into the target time of a step with such sequences; without a
-// target, any number fits.
+// target, any number fits. Where the rows without drafts miss the target already, a step with drafts takes at most
+// twice their time: otherwise a large model, which drafts help most, would have none.
 func (t *Steps) DraftsFit(decoding int, context int64) int {
 	rows, draft := t.Drafts(decoding, context)
 	if t.target == 0 || draft == 0 {
 		return math.MaxInt32
 	}
-	return int(min(max((t.limit()-rows)/draft, 0), 1<<30))
+	left := t.limit() - rows
+	if left < 0 {
+		left = rows
+	}
+	return int(min(left/draft, 1<<30))
 }
 
 // Learns reports whether measured times of steps are used.
