@@ -2,7 +2,10 @@
 
 package coppice
 
-import "github.com/coppice-llm/coppice/actors"
+import (
+	"github.com/coppice-llm/coppice/actors"
+	"github.com/coppice-llm/coppice/grammar"
+)
 
 // Config configures a Node. Backend is required.
 //
@@ -138,7 +141,7 @@ type Tiers = actors.Tiers
 //		// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 //		// output ends where no continuation matches; where it may end or continue, the model
 //		// decides. Default: any text.
-//		Format Format
+//		Format grammar.Format
 //		// MinTokens is the length below which no stop token or string ends the output; a complete
 //		// Format does. Default: 0.
 //		MinTokens int
@@ -202,23 +205,16 @@ type Request = actors.Request
 // The declaration is that of [actors.Embed].
 type Embed = actors.Embed
 
-// Format constrains the text of an output. At most one field may be set.
+// Format is a language of texts. The zero value is all texts.
 //
 //	type Format struct {
-//		// JSON permits any JSON object.
-//		JSON bool
-//		// JSONSchema permits the JSON values that this schema describes. The schema is JSON itself.
-//		JSONSchema string
-//		// Regexp permits the texts that this expression matches from beginning to end. Syntax: RE2.
-//		Regexp string
-//		// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"form": NAME,
-//		// "auto": true, "opened": true, "tools": [{"name": …, "parameters": SCHEMA}], "most": 4,
-//		// "answer": SCHEMA}. All but tools and most are optional; form is one of toolcall.Forms.
-//		Calls string
+//		// Language says how Text is read: RE2 here, and those of package jsonschema.
+//		Language Language
+//		Text     string
 //	}
 //
-// The declaration is that of [actors.Format].
-type Format = actors.Format
+// The declaration is that of [grammar.Format].
+type Format = grammar.Format
 
 // Text is a text for Node.Tokenize.
 //

@@ -44,7 +44,7 @@ func Example_agent() {
 		return said, nil
 	})
 	ask := coppice.ChatOptions{Request: coppice.Request{MaxTokens: 128, Sampling: m.Sampling}}
-	agent, err = m.NewSession(coppice.SessionOptions{Chat: ask, Tools: []tool.Tool{light, advice}, MustCall: true, Budget: 10000})
+	agent, err = m.NewSession(coppice.SessionOptions{Chat: ask, Tools: tool.Set{light, advice}, MustCall: true, Budget: 10000})
 	if err != nil {
 		log.Fatal(err)
 	}

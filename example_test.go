@@ -15,6 +15,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -100,7 +101,7 @@ func ExampleFormat() {
 	m := openLocal(coppice.Config{})
 	defer m.Close()
 	schema := `{"type": "object", "properties": {"colour": {"enum": ["red", "green", "blue"]}}, "required": ["colour"], "additionalProperties": false}`
-	r, err := m.Text(context.Background(), coppice.Request{Prompt: "A colour: ", MaxTokens: 64, Format: coppice.Format{JSONSchema: schema}})
+	r, err := m.Text(context.Background(), coppice.Request{Prompt: "A colour: ", MaxTokens: 64, Format: coppice.Format{Language: jsonschema.Schema, Text: schema}})
 	if err != nil {
 		panic(err)
 	}

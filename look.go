@@ -135,7 +135,7 @@ func (n *Node) ExpectSession(ctx context.Context, session SessionRef, in time.Du
 }
 
 // HitRates returns, for each capacity in tokens, the fraction of prompt tokens that a cache
-// of that size would have found so far. It returns nothing unless Scheduler.CurveSamples is
+// of that size would have found so far. It returns nothing unless Scheduler.Curve is
 // set.
 func (n *Node) HitRates(ctx context.Context, capacityTokens []int) ([]float64, error) {
 	capacityTokens = slices.Clone(capacityTokens)

@@ -12,7 +12,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
-	"github.com/coppice-llm/coppice/tool"
 )
 
 // Errors of sessions.
@@ -32,8 +31,9 @@ type SessionOptions struct {
 	// sampling and so on of the turns that do not bring their own; in Template and Controls how messages
 	// are rendered. Request.Tokens and Request.Prompt have no effect.
 	Chat ChatOptions
-	// Tools are the functions that Run lets the model call. The first messages declare them, if Chat.Template.Tools is empty.
-	Tools []tool.Tool
+	// Tools are the functions that Run lets the model call: a Set of package tool. The first messages declare them, if
+	// Chat.Template.Tools is empty. Default: none.
+	Tools Tools
 	// MustCall makes the first turn of each Run call a tool. Default: the model decides.
 	MustCall bool
 	// MaxTurns bounds the turns of one Run. Default: 32.
@@ -82,7 +82,7 @@ type Session struct {
 // sessionShared has the parts that a session and its forks have in common.
 type sessionShared struct {
 	opts    SessionOptions
-	calling tool.Calling // zero without tools
+	calling Calling // nil without tools
 	purse   purse
 }
 
@@ -108,13 +108,6 @@ func (n *Node) NewSession(o SessionOptions) (*Session, error) {
 		return nil, fmt.Errorf("%w: the session's name has %d bytes, at most %d", ErrInvalid, len(o.Name), MaxSessionName)
 	case o.Budget < 0 || o.MaxTurns < 0:
 		return nil, fmt.Errorf("%w: Budget is %d and MaxTurns %d, want 0 (the default) or more", ErrInvalid, o.Budget, o.MaxTurns)
-	case len(o.Tools) > 0 && n.template == nil:
-		return nil, fmt.Errorf("%w: tools need a chat template, set Config.Template", ErrInvalid)
-	}
-	for i := range o.Tools {
-		if err := o.Tools[i].Validate(); err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrInvalid, public(err))
-		}
 	}
 	if o.Name == "" {
 		o.Name = rand.Text()
@@ -123,11 +116,9 @@ func (n *Node) NewSession(o SessionOptions) (*Session, error) {
 		o.MaxTurns = 32
 	}
 	s := &sessionShared{opts: o, purse: purse{limited: o.Budget > 0, left: o.Budget}}
-	s.opts.Tools = slices.Clone(o.Tools)
-	if len(o.Tools) > 0 {
-		s.calling = tool.CallingOf(n.template, n.Tokenizer(), nil, o.Chat.Template.ToolsPrompt)
-		if len(o.Chat.Template.Tools) == 0 {
-			s.opts.Chat.Template.Tools = tool.Declare(s.opts.Tools)
+	if o.Tools != nil {
+		if err := s.setTools(n); err != nil {
+			return nil, err
 		}
 	}
 	return &Session{node: n, shared: s, name: o.Name}, nil

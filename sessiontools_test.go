@@ -27,7 +27,7 @@ func TestSessionRun(t *testing.T) {
 		}
 		return "", failing
 	})
-	o := coppice.SessionOptions{Name: "agent", Tools: []tool.Tool{lamp}, MustCall: true, MaxTurns: 1}
+	o := coppice.SessionOptions{Name: "agent", Tools: tool.Set{lamp}, MustCall: true, MaxTurns: 1}
 	o.Chat.Request = coppice.Request{MaxTokens: 400}
 	s = begin(t, m.Node, o)
 	_, err := s.Run(ctx, chat.Message{Role: "user", Content: "It is dark."})
@@ -52,7 +52,7 @@ func TestSessionRun(t *testing.T) {
 		t.Errorf("the model reads %q, %v", text, err)
 	}
 	for _, bad := range []coppice.SessionOptions{
-		{Name: strings.Repeat("x", coppice.MaxSessionName+1)}, {Budget: -1}, {MaxTurns: -1}, {Tools: []tool.Tool{{Name: "a"}}},
+		{Name: strings.Repeat("x", coppice.MaxSessionName+1)}, {Budget: -1}, {MaxTurns: -1}, {Tools: tool.Set{{Name: "a"}}},
 	} {
 		if _, err := m.NewSession(bad); !errors.Is(err, coppice.ErrInvalid) {
 			t.Errorf("%+v: %v", bad, err)

@@ -31,7 +31,7 @@ type turnOf struct {
 // it answers those that were appended. If it fails, the messages are not part of the session. Errors:
 // those of Node.Chat, ErrSessionBusy, ErrSessionReleased, ErrSessionBudget.
 func (s *Session) Chat(ctx context.Context, messages ...chat.Message) (Result, error) {
-	return collect((&turnOf{s: s, calls: len(s.shared.opts.Tools) > 0}).run(ctx, s.Request(), messages))
+	return collect((&turnOf{s: s, calls: s.shared.calling != nil}).run(ctx, s.Request(), messages))
 }
 
 // Text is Generate, and waits for the end of the turn.
@@ -102,10 +102,10 @@ func (t *turnOf) prepare(ctx context.Context, req *Request) error {
 	own := &t.s.shared.opts.Chat.Request
 	req.Tenant, req.Namespace, req.PublicTokens, req.Class, req.Priority = own.Tenant, own.Namespace, own.PublicTokens, own.Class, own.Priority
 	req.Session = t.s.name
-	if c := &t.s.shared.calling; t.calls {
-		req.SpecialText = slices.Concat(req.SpecialText, c.Tokens)
+	if c := t.s.shared.calling; t.calls {
+		req.SpecialText = slices.Concat(req.SpecialText, c.Tokens())
 		if req.Format == (Format{}) && len(req.AllowedTokens) == 0 {
-			req.Format.Calls = c.Format(t.s.shared.opts.Tools, t.must, t.opened)
+			req.Format = c.Format(t.must, t.opened)
 		}
 	}
 	if req.MaxTokens < 0 { // the scheduler refuses it
@@ -134,7 +134,8 @@ func (t *turnOf) prompt(ctx context.Context, req *Request) error {
 		if err != nil {
 			return err
 		}
-		t.opened = i == len(t.input)-1 && t.s.shared.calling.Opened(text)
+		c := t.s.shared.calling
+		t.opened = i == len(t.input)-1 && c != nil && c.Opened(text)
 		encoded, err := n.Tokenize(ctx, Text{Tenant: t.tenant(), Text: text, Rendered: true, Plain: plain, Bounded: true})
 		if err != nil {
 			return err

@@ -7,10 +7,17 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// TestCallFormats: Format.Calls names a form and the text around calls. With auto, no schema fails
+// calls returns the format of a description of tool calls.
+func calls(text string) grammar.Format {
+	return grammar.Format{Language: jsonschema.ToolCalls, Text: text}
+}
+
+// TestCallFormats: a format of jsonschema.ToolCalls names a form and the text around calls. With auto, no schema fails
 // the request: a tool whose schema is refused, by its keywords or its size, takes any object.
 func TestCallFormats(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
@@ -29,7 +36,7 @@ func TestCallFormats(t *testing.T) {
 		{`{"auto":true,"tools":[{"name":"f","parameters":{"not":{}}}],"most":2}`, `{"name": "f", "arguments": {"x": []}}`, `{"name": "f", "arguments": 5`},
 		{`{"auto":true,"tools":[{"name":"f","parameters":` + ambiguous + `}],"most":2}`, `{"name": "f", "arguments": {"x": []}}`, `{"name": "f", "arguments": 5`},
 	} {
-		g, err := (&compilerActor{s}).compile(&compile{format: Format{Calls: c.calls}})
+		g, err := (&compilerActor{s}).compile(&compile{format: calls(c.calls)})
 		if err != nil {
 			t.Errorf("%.80s: %v", c.calls, err)
 			continue
@@ -41,12 +48,12 @@ func TestCallFormats(t *testing.T) {
 			t.Errorf("%.80s: %q is allowed", c.calls, c.refuses)
 		}
 	}
-	for _, calls := range []string{
+	for _, text := range []string{
 		`{"form":"none",` + f, `{"auto":true,"form":"none",` + f, `{"auto":true,"tools":[],"most":1}`, `{"auto"`,
 		`{"tools":[{"name":"f","parameters":{"not":{}}}],"most":2}`, `{"tools":[{"name":"f","parameters":` + ambiguous + `}],"most":2}`,
 	} {
-		if _, err := (&compilerActor{s}).compile(&compile{format: Format{Calls: calls}}); !errors.Is(err, scheduler.ErrInvalid) {
-			t.Errorf("%.80s: %v", calls, err)
+		if _, err := (&compilerActor{s}).compile(&compile{format: calls(text)}); !errors.Is(err, scheduler.ErrInvalid) {
+			t.Errorf("%.80s: %v", text, err)
 		}
 	}
 }

@@ -1,14 +1,11 @@
 package actors
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/coppice-llm/coppice/grammar"
-	"github.com/coppice-llm/coppice/grammar/jsonschema"
-	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -51,7 +48,7 @@ func (a *compilerActor) receive(self *process, message any) {
 func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 	began := a.sys.now()
 	var held budget.Account
-	err := held.Extend(a.sys.cfg.Memory, compileBytes+parseBytes*m.format.bytes())
+	err := held.Extend(a.sys.cfg.Memory, compileBytes+parseBytes*len(m.format.Text))
 	switch {
 	case errors.Is(err, budget.ErrNever):
 		return nil, badFormat(err)
@@ -59,28 +56,26 @@ func (a *compilerActor) compile(m *compile) (*grammar.Grammar, error) {
 		return nil, err
 	}
 	defer held.Close()
-	d, err := m.format.described()
+	d, err := m.format.Language.Read(m.format.Text)
 	if err != nil {
 		return nil, badFormat(err)
 	}
-	g, err := a.attempt(m, d, began)
-	if err != nil && d.calls.Auto && !errors.Is(err, errUnwanted) && a.sys.cause == nil {
-		// The model may answer without a call, so the tools' schemas must not fail the request.
-		d.calls.AnyArguments = true
-		return a.attempt(m, d, a.sys.now())
+	g, err := a.attempt(m, d.Rules, d.Free, began)
+	if err != nil && d.Loose != nil && !errors.Is(err, errUnwanted) && a.sys.cause == nil {
+		return a.attempt(m, d.Loose, d.Free, a.sys.now())
 	}
 	return g, err
 }
 
 // attempt compiles what the format of m describes, until FormatTimeout after began.
-func (a *compilerActor) attempt(m *compile, d described, began time.Duration) (*grammar.Grammar, error) {
-	rules, err := d.rules()
+func (a *compilerActor) attempt(m *compile, describe func() (grammar.Rules, error), free *grammar.Free, began time.Duration) (*grammar.Grammar, error) {
+	rules, err := describe()
 	if err != nil {
 		return nil, badFormat(err)
 	}
 	c, err := grammar.NewCompiler(a.sys.cfg.Scheduler.Vocabulary, rules, grammar.Limits{Bytes: compileBytes})
-	if err == nil && d.calls.Auto {
-		err = c.Around(d.calls.Free())
+	if err == nil && free != nil {
+		err = c.Around(*free)
 	}
 	for done := false; err == nil && !done; {
 		select {
@@ -104,62 +99,6 @@ func (a *compilerActor) attempt(m *compile, d described, began time.Duration) (*
 
 func badFormat(err error) error {
 	return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format: %w", scheduler.ErrInvalid, err)}
-}
-
-// described holds the parsed text of a Format: of calls, or of other texts if other is set.
-type described struct {
-	calls jsonschema.Calls
-	other func() (grammar.Rules, error)
-}
-
-func (d described) rules() (grammar.Rules, error) {
-	if d.other != nil {
-		return d.other()
-	}
-	return d.calls.Rules(jsonschema.Config{})
-}
-
-// described reads the text of f.
-func (f Format) described() (d described, err error) {
-	switch {
-	case f.JSONSchema != "":
-		d.other = func() (grammar.Rules, error) { return jsonschema.Rules([]byte(f.JSONSchema), jsonschema.Config{}) }
-	case f.Regexp != "":
-		d.other = func() (grammar.Rules, error) { return grammar.ParseRegexp(f.Regexp) }
-	case f.Calls != "":
-		d.calls, err = describedCalls(f.Calls)
-	default:
-		d.other = func() (grammar.Rules, error) { return jsonschema.Object(), nil }
-	}
-	return d, err
-}
-
-// describedCalls parses the JSON text of Format.Calls.
-func describedCalls(text string) (jsonschema.Calls, error) {
-	var d struct {
-		Form   string `json:"form"`
-		Auto   bool   `json:"auto"`
-		Opened bool   `json:"opened"`
-		Tools  []struct {
-			Name       string          `json:"name"`
-			Parameters json.RawMessage `json:"parameters"`
-		} `json:"tools"`
-		Most   int             `json:"most"`
-		Answer json.RawMessage `json:"answer"`
-	}
-	if err := json.Unmarshal([]byte(text), &d); err != nil {
-		return jsonschema.Calls{}, fmt.Errorf("the description of tool calls is malformed: %w", err)
-	}
-	calls := jsonschema.Calls{Most: d.Most, Answer: d.Answer, Auto: d.Auto, Opened: d.Opened}
-	if d.Form != "" {
-		if calls.Form = toolcall.FormByName(d.Form); calls.Form == nil {
-			return calls, fmt.Errorf("no form of tool calls is named %.100q; toolcall.Forms lists them", d.Form)
-		}
-	}
-	for _, t := range d.Tools {
-		calls.Tools = append(calls.Tools, jsonschema.Tool{Name: t.Name, Parameters: t.Parameters})
-	}
-	return calls, nil
 }
 
 // drop is called when the compiler panicked on message. If message is a compile, drop

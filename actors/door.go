@@ -68,7 +68,7 @@ type Request struct {
 	// Format constrains the text. It is compiled once, in parallel to the steps, and cached. The
 	// output ends where no continuation matches; where it may end or continue, the model
 	// decides. Default: any text.
-	Format Format
+	Format grammar.Format
 	// MinTokens is the length below which no stop token or string ends the output; a complete
 	// Format does. Default: 0.
 	MinTokens int
@@ -187,7 +187,7 @@ func (s *System) check(req *Request) error {
 	case req.Samples < 0 || req.Samples > min(most, s.cfg.MaxRequests):
 		err := fmt.Errorf("%w: Samples is %d, want 0 (one) to %d", scheduler.ErrInvalid, req.Samples, min(most, s.cfg.MaxRequests))
 		return &scheduler.FieldError{Field: "Samples", Err: err}
-	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != Format{}):
+	case s.cfg.Tokenizer == nil && (len(req.StopStrings) > 0 || req.Format != grammar.Format{}):
 		return fmt.Errorf("%w: StopStrings and Format need a tokenizer", scheduler.ErrInvalid)
 	case req.Timeout < 0 || req.QueueTimeout < 0:
 		return fmt.Errorf("%w: Timeout is %v and QueueTimeout %v, want 0 (none) or more", scheduler.ErrInvalid, req.Timeout, req.QueueTimeout)
@@ -196,7 +196,7 @@ func (s *System) check(req *Request) error {
 	if err := req.Embed.check(&info); err != nil {
 		return err
 	}
-	return req.Format.check()
+	return checkFormat(req.Format)
 }
 
 // submit passes on the request req, whose prompt is tokens and whose expected output is prediction. If a tier is shared and may
@@ -217,7 +217,7 @@ func (s *System) submit(stream *Stream, req Request, tokens, prediction []kv.Tok
 		Stops: stream.stops, MinTokens: req.MinTokens, AllowedTokens: req.AllowedTokens, PromptLogprobs: req.PromptLogprobs, PromptTop: req.PromptTop,
 		Pooling: req.Embed.Pooling,
 	}}
-	stream.formatted.Store(req.Format != Format{})
+	stream.formatted.Store(req.Format != grammar.Format{})
 	if xs := s.tiers.shared(&m.req); len(xs) > 0 {
 		s.engine.tell(&seek{m, req.Format, xs})
 		return
@@ -226,8 +226,8 @@ func (s *System) submit(stream *Stream, req Request, tokens, prediction []kv.Tok
 }
 
 // pass sends m to the formats actor if format is set, and otherwise to the scheduler.
-func (s *System) pass(m *submit, format Format) {
-	if format == (Format{}) {
+func (s *System) pass(m *submit, format grammar.Format) {
+	if format == (grammar.Format{}) {
 		s.scheduler.tell(m)
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 // format is a compiled grammar, or the error of compiling it.
 type format struct {
-	key     Format
+	key     grammar.Format
 	grammar *grammar.Grammar
 	err     error
 	size    int
@@ -18,16 +18,16 @@ type format struct {
 type formatCache struct {
 	room  int
 	size  int
-	byKey map[Format]*list.Element // of *format
-	byUse *list.List               // latest first
+	byKey map[grammar.Format]*list.Element // of *format
+	byUse *list.List                       // latest first
 }
 
 func newFormatCache(room int) formatCache {
-	return formatCache{room: room, byKey: make(map[Format]*list.Element), byUse: list.New()}
+	return formatCache{room: room, byKey: make(map[grammar.Format]*list.Element), byUse: list.New()}
 }
 
 // take returns a cached format and marks it as used, or returns nil.
-func (s *formatCache) take(key Format) *format {
+func (s *formatCache) take(key grammar.Format) *format {
 	e := s.byKey[key]
 	if e == nil {
 		return nil

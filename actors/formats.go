@@ -4,56 +4,41 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"time"
 
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/scheduler"
 )
-
-// Format constrains the text of an output. At most one field may be set.
-type Format struct {
-	// JSON permits any JSON object.
-	JSON bool
-	// JSONSchema permits the JSON values that this schema describes. The schema is JSON itself.
-	JSONSchema string
-	// Regexp permits the texts that this expression matches from beginning to end. Syntax: RE2.
-	Regexp string
-	// Calls permits calls of tools, as jsonschema.Calls describes them, in JSON: {"form": NAME,
-	// "auto": true, "opened": true, "tools": [{"name": …, "parameters": SCHEMA}], "most": 4,
-	// "answer": SCHEMA}. All but tools and most are optional; form is one of toolcall.Forms.
-	Calls string
-}
 
 // ErrFormatTimeout ends requests whose Format took too long to compile.
 var ErrFormatTimeout = errors.New("actors: format takes too long to compile")
 
-func (f Format) check() error {
-	set := 0
-	for _, is := range []bool{f.JSON, f.JSONSchema != "", f.Regexp != "", f.Calls != ""} {
-		if is {
-			set++
-		}
-	}
-	if set > 1 {
-		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has %d of JSON, JSONSchema, Regexp and Calls, want one", scheduler.ErrInvalid, set)}
+// checkFormat returns an error for a format that no compiler can take.
+func checkFormat(f grammar.Format) error {
+	switch {
+	case f == grammar.Format{}:
+		return nil
+	case f.Language == nil:
+		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format has a Text but no Language", scheduler.ErrInvalid)}
+	case !reflect.TypeOf(f.Language).Comparable(): // a key of maps
+		return &scheduler.FieldError{Field: "Format", Err: fmt.Errorf("%w: Format.Language is a %T, which can't be compared", scheduler.ErrInvalid, f.Language)}
 	}
 	return nil
 }
 
-// bytes returns the length of the format's text.
-func (f Format) bytes() int { return len(f.JSONSchema) + len(f.Regexp) + len(f.Calls) }
-
 // formatsActor has each format compiled once and caches the most recently used ones. Requests
 // wait for their format here, not at the scheduler, where they would hold a slot.
 type formatsActor struct {
-	shares[Format] // of the compilers: formats not yet compiled; a format may be in the queues of several tenants
+	shares[grammar.Format] // of the compilers: formats not yet compiled; a format may be in the queues of several tenants
 
 	sys       *System
-	kept      formatCache         // compiled grammars
-	refused   formatCache         // errors of invalid formats, apart so that they can't displace grammars
-	waiting   map[Format][]waiter // requests by the format that they wait for
-	compiling map[Format]*compile // formats at a compiler
-	alarm     alarm               // rings at the next time limit of a waiting request
+	kept      formatCache                 // compiled grammars
+	refused   formatCache                 // errors of invalid formats, apart so that they can't displace grammars
+	waiting   map[grammar.Format][]waiter // requests by the format that they wait for
+	compiling map[grammar.Format]*compile // formats at a compiler
+	alarm     alarm                       // rings at the next time limit of a waiting request
 }
 
 // waiter is a request that waits for its format. Both times are on the system's clock.
@@ -70,8 +55,8 @@ const refusedFormats, refusedBytes = 256, 4 << 10
 
 func newFormatsActor(s *System) *formatsActor {
 	a := &formatsActor{
-		shares: newShares[Format](compilers, 1), sys: s, kept: newFormatCache(s.cfg.FormatBytes), refused: newFormatCache(refusedFormats * refusedBytes),
-		waiting: make(map[Format][]waiter), compiling: make(map[Format]*compile),
+		shares: newShares[grammar.Format](compilers, 1), sys: s, kept: newFormatCache(s.cfg.FormatBytes), refused: newFormatCache(refusedFormats * refusedBytes),
+		waiting: make(map[grammar.Format][]waiter), compiling: make(map[grammar.Format]*compile),
 	}
 	a.alarm.ring = func() { s.formats.tell(&tick{}) }
 	return a
@@ -145,9 +130,9 @@ func (a *formatsActor) compiled(m *compiled) {
 		}
 		waits = nil
 	case m.err == nil:
-		a.kept.put(f, m.grammar.Bytes()+f.key.bytes())
+		a.kept.put(f, m.grammar.Bytes()+len(f.key.Text))
 	case errors.Is(m.err, scheduler.ErrInvalid): // only invalid formats are remembered: a timeout may not recur
-		a.refused.put(f, max(f.key.bytes(), refusedBytes))
+		a.refused.put(f, max(len(f.key.Text), refusedBytes))
 	}
 	now := a.sys.now()
 	for _, w := range waits {
@@ -217,7 +202,7 @@ func (a *formatsActor) expire() {
 
 // setWaiting replaces the list of requests that wait for the format f. If waits is empty,
 // no request needs the format: it leaves the queues, or its compiler is told to stop.
-func (a *formatsActor) setWaiting(f Format, waits []waiter) {
+func (a *formatsActor) setWaiting(f grammar.Format, waits []waiter) {
 	if len(waits) > 0 {
 		a.waiting[f] = waits
 		return

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -40,9 +41,9 @@ func ended(t *testing.T, stream *Stream, want error) {
 func TestFormatsAreKept(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
 	a.idle = nil // compilers are busy
-	form := func(text string) Request { return Request{Format: Format{Regexp: text}} }
+	form := func(text string) Request { return Request{Format: matching(text)} }
 	done := func(text string, err error) {
-		f := Format{Regexp: text}
+		f := matching(text)
 		c := a.compiling[f]
 		if c == nil {
 			c = &compile{format: f}
@@ -52,7 +53,7 @@ func TestFormatsAreKept(t *testing.T) {
 		a.idle, a.turns = nil, nil
 	}
 	first, second, third := ask(form("a")), ask(form("a")), ask(form("b"))
-	if len(a.turns) != 1 || len(a.turns[0].items) != 2 || len(a.waiting[Format{Regexp: "a"}]) != 2 {
+	if len(a.turns) != 1 || len(a.turns[0].items) != 2 || len(a.waiting[matching("a")]) != 2 {
 		t.Fatalf("%+v wait for the compiler, for %+v", a.turns, a.waiting)
 	}
 	a.abort(&abort{second.id, context.Canceled})
@@ -64,7 +65,7 @@ func TestFormatsAreKept(t *testing.T) {
 	done("b", ErrFormatTimeout)
 	ended(t, third, ErrFormatTimeout)
 	fourth := ask(form("b")) // again
-	if len(a.waiting[Format{Regexp: "b"}]) != 1 {
+	if len(a.waiting[matching("b")]) != 1 {
 		t.Error("a timeout is cached")
 	}
 	a.abort(&abort{fourth.id, context.Canceled})
@@ -91,7 +92,7 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 		t.Helper()
 		var got []string
 		for f := range a.compiling {
-			got = append(got, f.Regexp)
+			got = append(got, f.Text)
 		}
 		if slices.Sort(got); !slices.Equal(got, want) {
 			t.Errorf("at the compilers are %v, want %v", got, want)
@@ -99,19 +100,19 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 	}
 	streams := map[string]*Stream{}
 	for _, name := range []string{"a0", "a1", "a2", "b0", "c0", "c1"} {
-		streams[name] = ask(Request{Tenant: name[:1], Format: Format{Regexp: name}})
+		streams[name] = ask(Request{Tenant: name[:1], Format: matching(name)})
 	}
 	done := func(name string, err error) {
-		a.compiled(&compiled{compile: a.compiling[Format{Regexp: name}], err: err})
+		a.compiled(&compiled{compile: a.compiling[matching(name)], err: err})
 	}
 	making("a0", "b0")
 	done("a0", errDevice)
 	making("b0", "c0") // not a1
 	a.abort(&abort{streams["c0"].id, nil})
-	if !a.compiling[Format{Regexp: "c0"}].unwanted.Load() {
+	if !a.compiling[matching("c0")].unwanted.Load() {
 		t.Error("c0 is compiled though no request waits for it")
 	}
-	again := ask(Request{Tenant: "c", Format: Format{Regexp: "c0"}})
+	again := ask(Request{Tenant: "c", Format: matching("c0")})
 	done("c0", errUnwanted)
 	making("a1", "b0")
 	done("b0", errDevice)
@@ -134,20 +135,20 @@ func TestFormatsOfTenantsTakeTurns(t *testing.T) {
 func TestFormatsOfTwoTenants(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer muteCompilers(a.sys)()
-	form := func(tenant, text string) Request { return Request{Tenant: tenant, Format: Format{Regexp: text}} }
+	form := func(tenant, text string) Request { return Request{Tenant: tenant, Format: matching(text)} }
 	ask(form("a", "hard"))
 	for i := range 10 {
 		ask(form("a", fmt.Sprint("hard", i)))
 	}
 	both := []*Stream{ask(form("a", "common")), ask(form("b", "common"))}
-	if c := a.compiling[Format{Regexp: "common"}]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].items) != 10 {
+	if c := a.compiling[matching("common")]; c == nil || c.tenant != "b" || len(a.turns) != 1 || len(a.turns[0].items) != 10 {
 		t.Fatalf("b's format is not compiled, but %v", a.compiling)
 	}
 	both = append(both, ask(form("c", "common")))
 	if len(a.turns) != 1 {
 		t.Error("it is queued for a second compilation")
 	}
-	a.compiled(&compiled{compile: a.compiling[Format{Regexp: "common"}], err: errDevice})
+	a.compiled(&compiled{compile: a.compiling[matching("common")], err: errDevice})
 	for _, stream := range both {
 		ended(t, stream, errDevice)
 	}
@@ -158,11 +159,11 @@ func TestFormatsOfTwoTenants(t *testing.T) {
 func TestFormatsAreForgotten(t *testing.T) {
 	s, a, ask := formatsAlone(t, Config{})
 	defer muteCompilers(a.sys)()
-	ask(Request{Format: Format{Regexp: "hard"}})
-	other := ask(Request{Format: Format{Regexp: "hard too"}})
+	ask(Request{Format: matching("hard")})
+	other := ask(Request{Format: matching("hard too")})
 	for i := range 100 {
 		text := fmt.Sprint(i, strings.Repeat("x", 1000))
-		first, second := ask(Request{Format: Format{Regexp: text}}), ask(Request{Format: Format{Regexp: text}, QueueTimeout: 1})
+		first, second := ask(Request{Format: matching(text)}), ask(Request{Format: matching(text), QueueTimeout: 1})
 		a.abort(&abort{first.id, context.Canceled})
 		a.expire()
 		ended(t, first, context.Canceled)
@@ -182,14 +183,14 @@ func TestFaultsAreBounded(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer muteCompilers(a.sys)()
 	for i := range 100 {
-		f := Format{Regexp: fmt.Sprint(i, strings.Repeat("x", 1<<17))}
+		f := matching(fmt.Sprint(i, strings.Repeat("x", 1<<17)))
 		stream := ask(Request{Format: f})
 		a.compiled(&compiled{compile: a.compiling[f], err: scheduler.ErrInvalid})
 		ended(t, stream, scheduler.ErrInvalid)
 	}
 	kept := 0
 	for f := range a.refused.byKey {
-		kept += len(f.Regexp)
+		kept += len(f.Text)
 	}
 	if kept == 0 || kept > refusedFormats*refusedBytes {
 		t.Errorf("%d bytes of faulty formats are kept, want at most %d", kept, refusedFormats*refusedBytes)
@@ -200,7 +201,7 @@ func TestFaultsAreBounded(t *testing.T) {
 func TestCompilingCountsAsQueueTime(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	defer muteCompilers(a.sys)()
-	f := Format{Regexp: "a"}
+	f := matching("a")
 	stream := ask(Request{Format: f, QueueTimeout: time.Hour})
 	w := &a.waiting[f][0]
 	w.since -= 59 * time.Minute
@@ -237,11 +238,11 @@ func (muteActor) receive(self *process, message any) {
 func TestCompilingDoesNotStopDeadlines(t *testing.T) {
 	_, a, ask := formatsAlone(t, Config{})
 	a.idle = nil
-	late := ask(Request{Format: Format{Regexp: "a"}, QueueTimeout: 1})
-	patient := ask(Request{Format: Format{Regexp: "a"}, QueueTimeout: time.Hour})
+	late := ask(Request{Format: matching("a"), QueueTimeout: 1})
+	patient := ask(Request{Format: matching("a"), QueueTimeout: time.Hour})
 	a.expire()
 	ended(t, late, scheduler.ErrQueueTimeout)
-	if waits := a.waiting[Format{Regexp: "a"}]; len(waits) != 1 || waits[0].stream != patient {
+	if waits := a.waiting[matching("a")]; len(waits) != 1 || waits[0].stream != patient {
 		t.Errorf("%d wait", len(waits))
 	}
 	a.abort(&abort{patient.id, scheduler.ErrAborted})
@@ -249,13 +250,13 @@ func TestCompilingDoesNotStopDeadlines(t *testing.T) {
 	// The same in a whole system, by its alarm, with compilers that never answer.
 	s := start(t, Config{}, cpu.Config{})
 	defer muteCompilers(s)()
-	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: Format{Regexp: "a"}}), scheduler.ErrDeadline)
+	ended(t, open(t, s, Request{Prompt: prompt, Timeout: 1, Format: matching("a")}), scheduler.ErrDeadline)
 }
 
 // A formatCache holds the most recently used formats within its limit of bytes.
 func TestFormatCache(t *testing.T) {
 	s := newFormatCache(10)
-	key := func(i int) Format { return Format{Regexp: fmt.Sprint(i)} }
+	key := func(i int) grammar.Format { return matching(fmt.Sprint(i)) }
 	for i := range 5 {
 		s.put(&format{key: key(i)}, 3)
 		s.take(key(0))

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -55,7 +56,7 @@ func (s *System) flushCache(t *testing.T) error {
 // A pinned prefix survives evictions until its time has passed or it is unpinned; a flush
 // forgets all pins.
 func TestPinPrefix(t *testing.T) {
-	s := start(t, Config{Scheduler: scheduler.Config{PinnedTokens: 64, CurveSamples: radixcache.DefaultCurveSamples}}, cpu.Config{PageTokens: 4, KVTokens: 256})
+	s := start(t, Config{Scheduler: scheduler.Config{PinnedTokens: 64, Curve: missratio.New(missratio.DefaultSamples)}}, cpu.Config{PageTokens: 4, KVTokens: 256})
 	system := nano.Tokenizer().EncodePrompt(nil, prompt)
 	system = system[:len(system)/4*4]
 	ask := func(first kv.Token) int {

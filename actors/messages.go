@@ -42,14 +42,14 @@ type encoded struct {
 // needFormat hands the formats actor a request whose format must be compiled first.
 type needFormat struct {
 	submit *submit
-	format Format
+	format grammar.Format
 }
 
 // compile asks a compiler to compile a format.
 type compile struct {
 	worker   int
 	tenant   string
-	format   Format
+	format   grammar.Format
 	unwanted atomic.Bool // set by the formats actor when the last request stops waiting for the format
 }
 
@@ -86,7 +86,7 @@ type stepDone struct {
 // on.
 type seek struct {
 	submit  *submit
-	format  Format
+	format  grammar.Format
 	extents []mempool.Extent
 }
 

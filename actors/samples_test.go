@@ -198,7 +198,7 @@ func TestCreditsComeBeforeTheEnding(t *testing.T) {
 		},
 		"formats": func(stream *Stream) {
 			stream.gone.Store(&e.Err)
-			s.formats.tell(&needFormat{&submit{stream: stream}, Format{Regexp: "a"}})
+			s.formats.tell(&needFormat{&submit{stream: stream}, matching("a")})
 		},
 		"tokenizer": func(stream *Stream) {
 			broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })

@@ -13,6 +13,8 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -84,6 +86,22 @@ func TestStopStringsAreHeldBack(t *testing.T) {
 	}
 }
 
+// matching returns the format of the texts that an expression matches.
+func matching(expression string) grammar.Format {
+	return grammar.Format{Language: grammar.RE2{}, Text: expression}
+}
+
+// valid returns the format of the JSON values that a schema describes.
+func valid(schema string) grammar.Format {
+	return grammar.Format{Language: jsonschema.Schema, Text: schema}
+}
+
+// odd is a language that can't be a key of a map.
+type odd struct {
+	grammar.RE2
+	_ []int
+}
+
 func TestFormats(t *testing.T) {
 	const person = `{"type":"object","properties":{"name":{"type":"string","maxLength":12},"age":{"type":"integer","minimum":0,"maximum":150},
 		"tags":{"type":"array","items":{"enum":["a","b"]},"maxItems":3}},"required":["name","age"],"additionalProperties":false}`
@@ -96,10 +114,10 @@ func TestFormats(t *testing.T) {
 			req := Request{Prompt: prompt, MaxTokens: 200, Sampling: engine.SamplingParams{Temperature: 1, Seed: uint64(i)}}
 			switch i % 4 {
 			case 0:
-				req.Format.Regexp = phone
+				req.Format = matching(phone)
 				checks = append(checks, regexp.MustCompile("^(?:"+phone+")$").MatchString)
 			case 1:
-				req.Format.JSONSchema = person
+				req.Format = valid(person)
 				checks = append(checks, func(text string) bool {
 					var p struct {
 						Name *string
@@ -111,7 +129,7 @@ func TestFormats(t *testing.T) {
 					return d.Decode(&p) == nil && p.Name != nil && len([]rune(*p.Name)) <= 12 && p.Age != nil && *p.Age <= 150 && len(p.Tags) <= 3
 				})
 			case 2:
-				req.Format.JSON = true
+				req.Format = grammar.Format{Language: jsonschema.AnyObject}
 				checks = append(checks, func(text string) bool { return strings.HasPrefix(text, "{") })
 			case 3:
 				req.IgnoreEOS, req.MaxTokens = true, 20
@@ -135,8 +153,8 @@ func TestFormats(t *testing.T) {
 // An invalid format fails the request, each time; a hard one fails by timeout.
 func TestFormatsRefused(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
-	for _, f := range []Format{
-		{Regexp: "("}, {Regexp: strings.Repeat("^", 8<<20)}, {Regexp: `a\bc`}, {JSONSchema: "{"}, {JSONSchema: `{"not":{}}`}, {JSON: true, Regexp: "a"},
+	for _, f := range []grammar.Format{
+		matching("("), matching(strings.Repeat("^", 8<<20)), matching(`a\bc`), valid("{"), valid(`{"not":{}}`), {Text: "a"}, {Language: odd{}}, {Language: jsonschema.ToolCalls + 1},
 	} {
 		for range 2 { // the second time from the cache
 			stream, err := s.Open(Request{Prompt: prompt, Format: f, Samples: 2})
@@ -152,7 +170,7 @@ func TestFormatsRefused(t *testing.T) {
 	}
 	conserve(t, s)
 	hurried := start(t, Config{FormatTimeout: 1}, cpu.Config{})
-	_, err := open(t, hurried, Request{Prompt: prompt, Format: Format{Regexp: "a+"}}).Next(patience(t))
+	_, err := open(t, hurried, Request{Prompt: prompt, Format: matching("a+")}).Next(patience(t))
 	if !errors.Is(err, ErrFormatTimeout) {
 		t.Errorf("within a nanosecond: %v", err)
 	}
@@ -237,7 +255,7 @@ func TestLogprobs(t *testing.T) {
 func TestAbortWhileFormatWaits(t *testing.T) {
 	s := start(t, Config{FormatTimeout: time.Minute}, cpu.Config{})
 	for i := range 20 {
-		stream := open(t, s, Request{Prompt: prompt, MaxTokens: 50, Format: Format{Regexp: strings.Repeat("[a-z]{1,9} ", i+1)}})
+		stream := open(t, s, Request{Prompt: prompt, MaxTokens: 50, Format: matching(strings.Repeat("[a-z]{1,9} ", i+1))})
 		stream.Abort(nil)
 		if _, _, e := drain(t, stream); e.Reason != scheduler.Abort && e.Reason != scheduler.Length && e.Reason != scheduler.Stop {
 			t.Errorf("ended by %v, %v", e.Reason, e.Err)

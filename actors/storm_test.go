@@ -61,7 +61,7 @@ func storm(t *testing.T, seed uint64) {
 					req.QueueTimeout = time.Duration(rng.IntN(5_000_000))
 				}
 				if rng.IntN(4) == 0 {
-					req.Format.Regexp = strings.Repeat("[a-z]{1,9} ", 1+rng.IntN(12))
+					req.Format = matching(strings.Repeat("[a-z]{1,9} ", 1+rng.IntN(12)))
 				}
 				stream, err := s.Open(req)
 				if errors.Is(err, scheduler.ErrQueueFull) {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/coppice-llm/coppice/grammar"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // In a vocabulary with unassigned ids, masks allow no id without a token: not where any
@@ -29,7 +29,7 @@ func TestMasksAllowNoUnusedID(t *testing.T) {
 	}
 	holes := 0
 	for _, f := range gaps.Files {
-		tok, err := tokenizer.Parse(f.File, nil)
+		tok, err := tokenfile.Parse(f.File, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,12 +9,13 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 // CurveConfig sizes a [CompareCurve]. The zero value works.
 type CurveConfig struct {
 	PageTokens int       // tokens per page. Default radixcache's
-	Samples    int       // of the live curve. Default radixcache.DefaultCurveSamples
+	Samples    int       // of the live curve. Default missratio.DefaultSamples
 	BaseShare  float64   `default:"0.1" above:"0" max:"1"` // capacity of the predicting cache, as a share of the working set in (0, 1]. Default 0.1
 	Factors    []float64 // capacities to predict, as multiples of the base capacity, above 0. Default 0.25, 0.5, 1, 2, 4, 8
 }
@@ -22,7 +23,7 @@ type CurveConfig struct {
 func (c CurveConfig) withDefaults() CurveConfig {
 	c = bounds.Fill(c)
 	c.PageTokens = c.radix(0).cache().PageTokens
-	c.Samples = cmp.Or(c.Samples, radixcache.DefaultCurveSamples)
+	c.Samples = cmp.Or(c.Samples, missratio.DefaultSamples)
 	if c.Factors == nil {
 		c.Factors = []float64{0.25, 0.5, 1, 2, 4, 8}
 	}
@@ -38,7 +39,7 @@ func (c CurveConfig) radix(capacityTokens int) RadixConfig {
 // live returns the configuration of the predicting cache, with a live curve.
 func (c CurveConfig) live() radixcache.Config {
 	cfg := c.radix(0).cache()
-	cfg.CurveSamples = c.Samples
+	cfg.Curve = missratio.New(c.Samples)
 	return cfg
 }
 
@@ -46,6 +47,7 @@ func (c CurveConfig) live() radixcache.Config {
 func (c CurveConfig) validate(traces []NamedTrace) error {
 	faults := bounds.Faults{Owner: "bench: "}
 	faults.Add(c.live().Validate(), bounds.Check("bench", c))
+	faults.If(c.Samples < missratio.MinSamples || c.Samples > missratio.MaxSamples, "Samples is %d, want %d to %d", c.Samples, missratio.MinSamples, missratio.MaxSamples)
 	for _, f := range c.Factors {
 		faults.If(!(f > 0 && f <= 1e6), "Factors has %v, want multiples of the capacity above 0, at most 1e6", f)
 	}

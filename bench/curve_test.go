@@ -103,7 +103,7 @@ func TestCompareCurveBadInput(t *testing.T) {
 		{"not a factor", good, CurveConfig{Factors: []float64{math.NaN()}}, "Factors has NaN"},
 		{"too large a factor", good, CurveConfig{Factors: []float64{1e7}}, "Factors has 1e+07"},
 		{"too large a share", good, CurveConfig{BaseShare: 1.5}, "BaseShare is 1.5"},
-		{"few samples", good, CurveConfig{Samples: 5}, "CurveSamples is 5"},
+		{"few samples", good, CurveConfig{Samples: 5}, "Samples is 5"},
 		{"bad pages", good, CurveConfig{PageTokens: -3}, "-3"},
 		{"bad scale", []NamedTrace{{Name: "few", Trace: good[0].Trace, Scale: -1}}, CurveConfig{}, "Scale is -1"},
 	} {

@@ -78,7 +78,7 @@ type Format struct {
 	JSON       bool   // a JSON object
 	JSONSchema string // a JSON value that matches the schema
 	Regexp     string // an RE2 expression for the whole text
-	// Calls describes tool calls, as actors.Format does: {"auto": true, "form": NAME, "tools":
+	// Calls describes tool calls, as jsonschema.ToolCalls does: {"auto": true, "form": NAME, "tools":
 	// [{"name", "parameters": SCHEMA}], "most": 4, "answer": SCHEMA}.
 	Calls string
 }

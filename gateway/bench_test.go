@@ -22,6 +22,7 @@ import (
 	"github.com/coppice-llm/coppice/router"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // BenchmarkOverhead sends the same small request directly and through the gateway, in turns,
@@ -127,7 +128,7 @@ func demoPrompts(b *testing.B) prompt.Config {
 	if err := model.Generate(dir, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
 		b.Fatal(err)
 	}
-	tok, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	tok, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 	if err != nil {
 		b.Fatal(err)
 	}

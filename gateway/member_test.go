@@ -17,8 +17,8 @@ import (
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // TestWorkersComeAndGo covers SetWorkers and announcements.
@@ -327,7 +327,7 @@ func TestTakesTokenizer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	tok, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 	if err != nil {
 		t.Fatal(err)
 	}

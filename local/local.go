@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // defaultKVTokens is the default of Options.KVTokens.
@@ -142,10 +143,10 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 // if path has no tokenizer that can be read.
 func Tokenizer(path string) (*tokenizer.Tokenizer, error) {
 	return read(path, func(dir string) (*tokenizer.Tokenizer, error) {
-		return tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+		return tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 	},
 		func(words map[string][]byte) (*tokenizer.Tokenizer, error) {
-			return tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"])
+			return tokenfile.Parse(words["tokenizer.json"], words["tokenizer_config.json"])
 		})
 }
 

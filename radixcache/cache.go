@@ -5,7 +5,6 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 // Cache is the prefix tree with its eviction order, quotas and events. One
@@ -29,8 +28,10 @@ func New(cfg Config) (*Cache, error) {
 	}
 	c := &Cache{}
 	c.spaces = newSpaces(cfg.WithDefaults())
-	if c.cfg.CurveSamples > 0 {
-		c.curve.live = missratio.New(c.cfg.CurveSamples, c.cfg.PageTokens)
+	if c.curve.live = c.cfg.Curve; c.curve.live != nil {
+		if err := c.curve.live.Begin(c.cfg.PageTokens); err != nil {
+			return nil, fmt.Errorf("%w: Curve: %w", ErrConfig, err)
+		}
 	}
 	return c, nil
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/bounds"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
 // ErrConfig is wrapped by the errors of [Config.Validate] and [New].
@@ -54,11 +53,9 @@ type Config struct {
 	// prefixes may have in sum. Default 0: no prefix can be pinned.
 	PinnedTokens int `min:"0"`
 
-	// CurveSamples is the number of blocks that the estimate behind
-	// [Cache.HitRates] tracks, missratio.MinSamples to missratio.MaxSamples. Each
-	// takes some 130 bytes: [DefaultCurveSamples] needs 2 MB. Default 0: there is
-	// no estimate, and it costs nothing.
-	CurveSamples int
+	// Curve makes the estimate behind [Cache.HitRates]; package missratio has one. It
+	// belongs to the cache from then on. Default nil: there is no estimate, and it costs nothing.
+	Curve Curve
 }
 
 // WithDefaults returns a copy with zero fields replaced by their defaults. With
@@ -81,9 +78,6 @@ func (c Config) Validate() error {
 	}
 	if !policyNames.Has(c.Policy) {
 		errs = append(errs, fmt.Errorf("%w: Policy is %v, want %s", ErrConfig, c.Policy, policyNames.Names()))
-	}
-	if s := c.CurveSamples; s != 0 && (s < missratio.MinSamples || s > missratio.MaxSamples) {
-		errs = append(errs, fmt.Errorf("%w: CurveSamples is %d, want %d to %d, or 0 for no curve", ErrConfig, s, missratio.MinSamples, missratio.MaxSamples))
 	}
 	return errors.Join(errs...)
 }

@@ -4,25 +4,33 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
 )
 
-// DefaultCurveSamples is a [Config.CurveSamples] that suits most loads: it takes 2 MB of
-// memory, and its hit rates were less than a percentage point off on the traces tried.
-const DefaultCurveSamples = missratio.DefaultSamples
+// Curve estimates the hit rates of caches of other sizes from the tokens of requests. It stands behind an interface so that a
+// program links package missratio only if it turns the estimate on.
+type Curve interface {
+	// Begin prepares an empty curve for a cache with pages of pageTokens tokens. A curve belongs to one cache.
+	Begin(pageTokens int) error
+	// Access counts a request. The slice is the caller's again after the call.
+	Access(ns kv.Namespace, tokens []kv.Token)
+	// Rates returns dst with the hit rate in [0, 1] of each capacity, in tokens, appended.
+	Rates(capacityTokens []int, dst []float64) []float64
+	// Reset forgets all requests.
+	Reset()
+}
 
 // curve is the miss-ratio curve of the requests so far. It gets the tokens of each request
 // in the form in which the tree holds them, but does not see pages or nodes: evictions do
 // not change it.
 type curve struct {
-	live    *missratio.Curve // nil without a curve
-	scratch []kv.Token       // scratch memory for keys with media or public tokens
+	live    Curve      // nil without a curve
+	scratch []kv.Token // scratch memory for keys with media or public tokens
 }
 
 // Observe counts a request in the estimate of [Cache.HitRates]. Call it once per request,
 // when the request has ended, with all its tokens, prompt and output. [Cache.Insert] calls
 // it for its key, because an Insert is a whole request; [Cache.Extend] does not, because
-// there are many calls of it for one request. With Config.CurveSamples 0 Observe does
+// there are many calls of it for one request. Without Config.Curve Observe does
 // nothing.
 //
 // As in the tree, a medium counts by its hash, a key ends before the first medium that does
@@ -51,7 +59,7 @@ func (c *Cache) Observe(key Key) {
 // of all tokens.
 //
 // The rate is 0 for capacities of 0 and less, and for all before the first request. For
-// capacities above 1<<26 it is that of 1<<26. With Config.CurveSamples 0 HitRates returns
+// capacities above 1<<26 it is that of 1<<26. Without Config.Curve HitRates returns
 // dst unchanged. Cost: a pass over at most 5,000 buckets for each capacity.
 func (c *Cache) HitRates(capacityTokens []int, dst []float64) []float64 {
 	if c.curve.live == nil {

@@ -9,18 +9,18 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/invariants"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/radixcache/internal/missratio"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 )
 
 func newCurveCache(t testing.TB) *Cache {
-	return newCache(t, Config{PageTokens: 1, CurveSamples: DefaultCurveSamples})
+	return newCache(t, Config{PageTokens: 1, Curve: missratio.New(missratio.DefaultSamples)})
 }
 
 // wantHits observes two keys on a fresh curve. At an unlimited capacity it wants as many hits as
 // want says, of as many tokens in both keys as of says.
 func wantHits(t *testing.T, what string, want, of int, first, second Key) {
 	t.Helper()
-	c := newCache(t, Config{PageTokens: 16, CurveSamples: DefaultCurveSamples})
+	c := newCache(t, Config{PageTokens: 16, Curve: missratio.New(missratio.DefaultSamples)})
 	c.Observe(first)
 	c.Observe(second)
 	if got := c.HitRates([]int{math.MaxInt}, nil)[0] * float64(of); math.Abs(got-float64(want)) > 1e-6 {
@@ -30,11 +30,15 @@ func wantHits(t *testing.T, what string, want, of int, first, second Key) {
 
 func TestCurveSamplesLimits(t *testing.T) {
 	for samples, ok := range map[int]bool{
-		0: true, -1: false, 1: false, missratio.MinSamples - 1: false, missratio.MinSamples: true,
+		0: false, -1: false, 1: false, missratio.MinSamples - 1: false, missratio.MinSamples: true,
 		missratio.MinSamples + 1: true, missratio.MaxSamples: true, missratio.MaxSamples + 1: false,
 	} {
-		if err := (Config{CurveSamples: samples}).Validate(); (err == nil) != ok || err != nil && !errors.Is(err, ErrConfig) {
-			t.Errorf("CurveSamples %d: %v", samples, err)
+		cfg := Config{Curve: missratio.New(samples)}
+		if _, err := New(cfg); (err == nil) != ok || err != nil && !errors.Is(err, ErrConfig) {
+			t.Errorf("%d samples: %v", samples, err)
+		}
+		if _, err := New(cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("a second cache of a curve of %d samples: %v", samples, err)
 		}
 	}
 }
@@ -164,7 +168,7 @@ func TestCurveAgreesWithTheTree(t *testing.T) {
 		n = 300
 	}
 	for page, bound := range map[int]float64{5: 0.02, 16: 0.002, 24: 0.002, 40: 0.002} {
-		c := newCache(t, Config{PageTokens: page, CurveSamples: 1 << 17})
+		c := newCache(t, Config{PageTokens: page, Curve: missratio.New(1 << 17)})
 		rng, next := rand.New(rand.NewPCG(1, 2)), kv.PageID(0)
 		for range n {
 			key := randomKey(rng)

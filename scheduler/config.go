@@ -157,10 +157,9 @@ type Config struct {
 	// have any that can be evicted, rounded down to whole pages. They are evicted if a
 	// request could not run otherwise.
 	MinQuotas map[kv.Namespace]int
-	// CurveSamples turns on the curve of HitRates. It is the number of blocks that the
-	// curve tracks, at about 130 bytes each; radixcache.DefaultCurveSamples suits most.
-	// Default 0: off.
-	CurveSamples int
+	// Curve makes the estimate of HitRates, such as missratio.New(missratio.DefaultSamples). It
+	// belongs to the scheduler from then on. Default: none.
+	Curve radixcache.Curve
 	// BlockTokens is the block size of cache events. Default 16, or a page if that is
 	// larger.
 	BlockTokens int
@@ -320,7 +319,7 @@ func (c Config) validateTiers(info engine.Info) error {
 // cache returns the configuration of the prefix tree for a backend described by info.
 func (c Config) cache(info engine.Info) radixcache.Config {
 	return radixcache.Config{
-		PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, CurveSamples: c.CurveSamples,
+		PageTokens: info.PageTokens, BlockTokens: c.BlockTokens, Events: c.Events, PinnedTokens: c.PinnedTokens, Curve: c.Curve,
 		Policy: c.Eviction, SLRUHits: c.SLRUHits, TTL: c.CacheTTL,
 	}
 }

@@ -37,7 +37,7 @@ func (s *Scheduler) end(now time.Duration, q *sequence, e Ending, out []Output) 
 		if q.req.Pooling == NoPooling {
 			q.group.class.Learn(q.outputTokens())
 		}
-		if s.cfg.CurveSamples > 0 && s.cache != nil {
+		if s.cfg.Curve != nil && s.cache != nil {
 			s.cache.Observe(q.key(len(q.tokens)))
 		}
 	}

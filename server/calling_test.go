@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 	"github.com/coppice-llm/coppice/tool"
 )
 
@@ -135,7 +136,7 @@ func (f *callForm) tokenizer(t *testing.T) *tokenizer.Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(file, nil)
+	tok, err := tokenfile.Parse(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

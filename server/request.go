@@ -13,18 +13,35 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/internal/budget"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
+// formatOf converts a format for the node.
+func formatOf(f *conversation.Format) coppice.Format {
+	switch {
+	case f.JSON:
+		return coppice.Format{Language: jsonschema.AnyObject}
+	case f.JSONSchema != "":
+		return coppice.Format{Language: jsonschema.Schema, Text: f.JSONSchema}
+	case f.Regexp != "":
+		return coppice.Format{Language: grammar.RE2{}, Text: f.Regexp}
+	case f.Calls != "":
+		return coppice.Format{Language: jsonschema.ToolCalls, Text: f.Calls}
+	}
+	return coppice.Format{}
+}
+
 // request converts the parameters of a request for the node. The prompt is left out.
 func request(p *conversation.Params) coppice.Request {
 	s := &p.Sampling
 	req := coppice.Request{
 		MaxTokens: p.MaxTokens, MinTokens: p.MinTokens, IgnoreEOS: p.IgnoreEOS, StopTokens: p.StopTokens, StopStrings: p.StopStrings,
-		KeepStop: p.KeepStop, AllowedTokens: p.AllowedTokens, Format: coppice.Format(p.Format), Priority: p.Priority,
+		KeepStop: p.KeepStop, AllowedTokens: p.AllowedTokens, Format: formatOf(&p.Format), Priority: p.Priority,
 		Speculate: scheduler.Speculate(p.Speculate), PublicTokens: p.PublicTokens, Class: p.Class, Session: p.Session, Timeout: p.Timeout, QueueTimeout: p.QueueTimeout,
 		Samples: p.N, PromptLogprobs: p.PromptLogprobs, PromptTop: int32(p.PromptTop),
 		Sampling: engine.SamplingParams{

@@ -80,7 +80,7 @@ func asIs(t *testing.T, path string, texts []asIsText, sum string) string {
 	if err := json.Unmarshal(data, &want); err != nil || len(want.IDs) != len(texts) || want.TextsSHA256 != sum {
 		t.Fatalf("%s: ids.json is of other texts; run tools/tokenizers/install.py again (%v)", name, err)
 	}
-	tok, err := Open(path)
+	tok, err := open(path)
 	if errors.Is(err, ErrUnsupported) {
 		_, reason, _ := strings.Cut(err.Error(), ErrUnsupported.Error()+": ")
 		reason, _, _ = strings.Cut(reason, ";")

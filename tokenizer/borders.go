@@ -5,8 +5,6 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
 
 // borders decides whether a text certainly splits between two adjacent runes: whatever comes before and
@@ -149,7 +147,7 @@ func (e *edges) has(r rune) bool { return e.runes[r>>6&15]>>(r&63)&1 == 1 }
 func (n *normalizer) border(l, r rune) (_, _ rune, ok bool) {
 	switch n.kind {
 	case normalForm:
-		return l, r, inert(n.form, l) && inert(n.form, r)
+		return l, r, n.inert(l) && n.inert(r)
 	case normalLowercase:
 		return unicode.ToLower(l), unicode.ToLower(r), l != 'İ' && r != 'İ'
 	case normalPrepend: // at the beginning of a text, which is never between l and r
@@ -163,15 +161,8 @@ func (n *normalizer) border(l, r rune) (_, _ rune, ok bool) {
 	return l, r, false
 }
 
-// inert reports whether r stays the same in that form, and does not combine with what is before it.
-func inert(form norm.Form, r rune) bool {
-	if r < utf8.RuneSelf {
-		return true
-	}
-	var b [utf8.UTFMax]byte
-	s := b[:utf8.EncodeRune(b[:], r)]
-	return form.Properties(s).BoundaryBefore() && form.IsNormal(s)
-}
+// inert reports whether r stays the same in the form of n, and does not combine with what is before it.
+func (n *normalizer) inert(r rune) bool { return r < utf8.RuneSelf || n.form.Inert(r) }
 
 // replaced returns what l and r become if old is replaced by content; ok is false if a replaced part
 // may contain both.

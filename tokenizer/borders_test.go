@@ -108,7 +108,7 @@ func (f *families) changed(t testing.TB, of *family, parts map[string]string) *T
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := Parse(data, nil)
+	tok, err := parse(data, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", of.Name, err)
 	}

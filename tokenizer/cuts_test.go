@@ -15,7 +15,7 @@ func TestCutsBesideGreedyTokens(t *testing.T) {
 		{b + `{"id":1497,"content":"(a<","normalized":true}]`, "x (a<b>>a"},
 		{`[{"id":1496,"content":"<b>","normalized":false,"lstrip":true},{"id":1497,"content":"(\n","normalized":true}]`, "x (\n<b>"},
 	} {
-		tok, err := Parse(edit(t, map[string]string{"added_tokens": tc.added, "post_processor": "null"}), nil)
+		tok, err := parse(edit(t, map[string]string{"added_tokens": tc.added, "post_processor": "null"}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -31,7 +31,7 @@ func TestCutsBesideGreedyTokens(t *testing.T) {
 func TestCutsOfLongTokens(t *testing.T) {
 	for n, want := range map[int]int{5000: 1, 6000: len("a<b>")} {
 		added := `[{"id":1496,"content":"<b>","normalized":false},{"id":1497,"content":"` + strings.Repeat("!", n) + `"}]`
-		tok, err := Parse(edit(t, map[string]string{"added_tokens": added, "post_processor": "null"}), nil)
+		tok, err := parse(edit(t, map[string]string{"added_tokens": added, "post_processor": "null"}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

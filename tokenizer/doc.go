@@ -8,7 +8,7 @@
 // An [Encoder] may be used by one goroutine at a time, a [Detokenizer] for one stream
 // by one goroutine at a time.
 //
-//	t, err := tokenizer.Open("model/tokenizer.json")
+//	t, err := tokenfile.Open("model/tokenizer.json")
 //	if err != nil {
 //		return err
 //	}

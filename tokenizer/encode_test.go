@@ -170,7 +170,7 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0},"merges":[["a","a"]]}}`), []byte(`{"bos_token":{"content":"a"}}`))
 	f.Add(edit(f, nil), []byte(`{}`))
 	f.Fuzz(func(t *testing.T, file, config []byte) {
-		if tok, err := Parse(file, config); err == nil {
+		if tok, err := parse(file, config); err == nil {
 			tok.EncodePrompt(nil, "any text\n")
 		}
 	})

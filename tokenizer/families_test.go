@@ -89,7 +89,7 @@ func (f *families) find(t testing.TB, name string) *family {
 
 func (f *families) open(t testing.TB, of *family) *Tokenizer {
 	t.Helper()
-	tok, err := Parse(f.tokenizerJSON(t, of), nil)
+	tok, err := parse(f.tokenizerJSON(t, of), nil)
 	if err != nil {
 		t.Fatalf("%s: %v", of.Name, err)
 	}

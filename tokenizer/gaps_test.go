@@ -42,7 +42,7 @@ func readGaps(t testing.TB) gaps {
 func TestGapsMatchHuggingFace(t *testing.T) {
 	g := readGaps(t)
 	for _, f := range g.Files {
-		tok, err := Parse(f.File, nil)
+		tok, err := parse(f.File, nil)
 		if err != nil {
 			t.Errorf("%s: %v", f.Name, err)
 			continue
@@ -68,7 +68,7 @@ func TestGapsMatchHuggingFace(t *testing.T) {
 }
 
 func TestHoles(t *testing.T) {
-	tok, err := Parse([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":2,"ab":5},"merges":[["a","b"]]},
+	tok, err := parse([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"b":2,"ab":5},"merges":[["a","b"]]},
 		"added_tokens":[{"id":9,"content":"<|end|>","special":true}],
 		"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"}}`), nil)
 	if err != nil {

@@ -122,7 +122,7 @@ func (v variant) open(t testing.TB, base []byte) *Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := Parse(data, nil)
+	tok, err := parse(data, nil)
 	if err != nil {
 		t.Fatalf("%s: %v", v.Name, err)
 	}

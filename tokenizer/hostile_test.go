@@ -40,7 +40,7 @@ func kinded(t *testing.T, what string, at int, err error) {
 func TestCutFilesAreRefused(t *testing.T) {
 	file := small(t)
 	for n := range file {
-		_, err := Parse(file[:n:n], nil)
+		_, err := parse(file[:n:n], nil)
 		if err == nil {
 			t.Fatalf("cut to %d of %d bytes, it is accepted", n, len(file))
 		}
@@ -55,7 +55,7 @@ func TestBitFlips(t *testing.T) {
 	refusals, flips := 0, 0
 	for bit := 0; bit < 8*len(file); bit += *flipStep {
 		file[bit/8] ^= 1 << (bit % 8)
-		tok, err := Parse(file, nil)
+		tok, err := parse(file, nil)
 		kinded(t, "bit", bit, err)
 		if flips++; err != nil {
 			refusals++
@@ -78,12 +78,12 @@ func TestBitFlips(t *testing.T) {
 func TestDeepFilesAreRefused(t *testing.T) {
 	deep := strings.Repeat(`{"a":[`, 500_000)
 	for _, file := range []string{deep, `{"model":` + deep, `{"normalizer":` + deep, `{"added_tokens":[` + deep, `{"other":` + deep} {
-		_, err := Parse([]byte(file), nil)
+		_, err := parse([]byte(file), nil)
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "depth") {
 			t.Errorf("%.30s: error %.200v", file, err)
 		}
 	}
-	if _, err := Parse(small(t), []byte(deep)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "tokenizer_config.json") {
+	if _, err := parse(small(t), []byte(deep)); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "tokenizer_config.json") {
 		t.Errorf("tokenizer_config.json: error %.200v", err)
 	}
 }

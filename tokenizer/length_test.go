@@ -16,7 +16,7 @@ func TestTokenBytes(t *testing.T) {
 	bounded := 0
 	for i := range f.Families {
 		of := &f.Families[i]
-		tok, err := Parse(f.tokenizerJSON(t, of), nil)
+		tok, err := parse(f.tokenizerJSON(t, of), nil)
 		if err != nil {
 			t.Fatalf("%s: %v", of.Name, err)
 		}
@@ -74,7 +74,7 @@ func TestTokenBytesUnbounded(t *testing.T) {
 // before memory is allocated for it.
 func TestLongPieceIsRefusedFirst(t *testing.T) {
 	f := readFamilies(t)
-	tok, err := Parse(f.tokenizerJSON(t, f.find(t, "llama3")), nil)
+	tok, err := parse(f.tokenizerJSON(t, f.find(t, "llama3")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func TestMachineMatchesOthers(t *testing.T) {
 // withPattern returns a byte-level tokenizer that splits by an expression.
 func withPattern(t testing.TB, expr string) *Tokenizer {
 	t.Helper()
-	tok, err := Parse(edit(t, map[string]string{"pre_tokenizer": splitJSON(`{"Regex":`+quoted(expr)+`}`, isolatedSplit, plainByteLevel)}), nil)
+	tok, err := parse(edit(t, map[string]string{"pre_tokenizer": splitJSON(`{"Regex":`+quoted(expr)+`}`, isolatedSplit, plainByteLevel)}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -195,7 +195,7 @@ func TestLongPiece(t *testing.T) {
 
 // TestPlain: special tokens at the given offsets are text, elsewhere they are tokens.
 func TestPlain(t *testing.T) {
-	tok, err := Parse(small(t), nil)
+	tok, err := parse(small(t), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,19 +4,29 @@ import (
 	"strings"
 	"unicode"
 	"unicode/utf8"
-
-	"golang.org/x/text/unicode/norm"
 )
+
+// Form is a Unicode normalization form (Unicode Standard Annex 15); package tokenfile has all of them.
+type Form interface {
+	// Normalize returns text in the form; text itself if it is in the form. Invalid UTF-8 stays as it is.
+	Normalize(text string) string
+	// Inert reports whether the form leaves r as it is, and r does not combine with what is before it.
+	Inert(r rune) bool
+}
+
+// Forms are normalization forms by the names that files have for them: NFC, NFD, NFKC and NFKD.
+type Forms map[string]Form
 
 // normalizer is one step that changes text before the pre-tokenizer (huggingface/tokenizers,
 // normalizers/).
 type normalizer struct {
 	kind        normalizerKind
-	form        norm.Form // normalForm
-	content     string    // normalPrepend: the prefix; normalReplace: the replacement
-	old         string    // normalReplace: the literal to replace
-	pattern     *pattern  // normalReplace: or the expression to replace
-	left, right bool      // normalStrip
+	form        Form     // normalForm
+	composed    bool     // normalForm: it is form C
+	content     string   // normalPrepend: the prefix; normalReplace: the replacement
+	old         string   // normalReplace: the literal to replace
+	pattern     *pattern // normalReplace: or the expression to replace
+	left, right bool     // normalStrip
 }
 
 type normalizerKind uint8
@@ -29,13 +39,14 @@ const (
 	normalStrip // of white space
 )
 
-var normalForms = map[string]norm.Form{"NFC": norm.NFC, "NFD": norm.NFD, "NFKC": norm.NFKC, "NFKD": norm.NFKD}
-
 // newNormalizer returns the step p. It bails out for a step that is not supported.
-func newNormalizer(p *partJSON) (n normalizer) {
+func newNormalizer(p *partJSON, forms Forms) (n normalizer) {
 	switch p.Type {
 	case "NFC", "NFD", "NFKC", "NFKD":
-		n = normalizer{kind: normalForm, form: normalForms[p.Type]}
+		n = normalizer{kind: normalForm, form: forms[p.Type], composed: p.Type == "NFC"}
+		if n.form == nil {
+			unsupported("normalizer %q without this form; package tokenfile has it", p.Type)
+		}
 	case "Lowercase":
 		n = normalizer{kind: normalLowercase}
 	case "Prepend":
@@ -64,7 +75,7 @@ func (t *Tokenizer) normalize(text string, s *scratch) string {
 func (n *normalizer) apply(text string, s *scratch) string {
 	switch n.kind {
 	case normalForm:
-		return normalizeForm(n.form, text)
+		return n.normalize(text)
 	case normalLowercase:
 		return lowercase(text)
 	case normalPrepend:
@@ -90,17 +101,16 @@ func (n *normalizer) apply(text string, s *scratch) string {
 	return strings.ReplaceAll(text, n.old, n.content)
 }
 
-// normalizeForm converts text to a normalization form (Unicode Standard Annex 15). Invalid
-// UTF-8 stays as it is. ASCII is in all forms already, and runes below U+0300 are in form C.
-func normalizeForm(form norm.Form, text string) string {
+// normalize converts text to the normalization form of n. ASCII is in all forms already, and runes below U+0300 are in form C.
+func (n *normalizer) normalize(text string) string {
 	limit := byte(utf8.RuneSelf)
-	if form == norm.NFC {
+	if n.composed {
 		limit = 0xCC // the first byte of U+0300, the first combining mark
 	}
-	if below(text, limit) || form.IsNormalString(text) {
+	if below(text, limit) {
 		return text
 	}
-	return form.String(text)
+	return n.form.Normalize(text)
 }
 
 // below reports whether all bytes of text are less than limit.

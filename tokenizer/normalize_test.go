@@ -10,7 +10,7 @@ import (
 func TestNFC(t *testing.T) {
 	plain := trained(t)
 	for _, normalizer := range []string{`{"type":"NFC"}`, `{"type":"Sequence","normalizers":[{"type":"NFC"}]}`} {
-		tok, err := Parse(edit(t, map[string]string{"normalizer": normalizer}), nil)
+		tok, err := parse(edit(t, map[string]string{"normalizer": normalizer}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -28,7 +28,7 @@ func TestNFC(t *testing.T) {
 }
 
 func TestNormalTextDoesNotAllocate(t *testing.T) {
-	tok, err := Parse(edit(t, map[string]string{"normalizer": `{"type":"NFC"}`}), nil)
+	tok, err := parse(edit(t, map[string]string{"normalizer": `{"type":"NFC"}`}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

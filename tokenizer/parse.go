@@ -13,15 +13,16 @@ import (
 
 // Parse builds a Tokenizer from the contents of tokenizer.json and, unless nil, of its
 // tokenizer_config.json, from which it reads bos_token, eos_token and add_bos_token. Errors
-// wrap [ErrInvalid] or [ErrUnsupported]. Cost: about a second for 100,000 merges.
-func Parse(tokenizerJSON, configJSON []byte) (_ *Tokenizer, err error) {
+// wrap [ErrInvalid] or [ErrUnsupported]. forms are the normalization forms that the file may
+// name: Parse of package tokenfile gives all. Cost: about a second for 100,000 merges.
+func Parse(tokenizerJSON, configJSON []byte, forms Forms) (_ *Tokenizer, err error) {
 	defer bail.Recover(&err)
 	var f fileJSON
 	if err := json.Unmarshal(tokenizerJSON, &f); err != nil {
 		invalid("tokenizer.json is no complete tokenizer: %w", err)
 	}
 	t := &Tokenizer{raw: newMatcher(), normalized: newMatcher()}
-	t.readPipeline(&f)
+	t.readPipeline(&f, forms)
 	t.readVocab(f.Model.Vocab, f.AddedTokens)
 	t.readSymbols(f.Model)
 	t.readMerges(f.Model)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func edit(t testing.TB, changes map[string]string) []byte {
 
 func trained(t testing.TB) *Tokenizer {
 	t.Helper()
-	tok, err := Open(trainedFile)
+	tok, err := open(trainedFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,7 +103,7 @@ func TestUnsupportedFeaturesAreRefusedByName(t *testing.T) {
 		if strings.Contains(tc.want, "byte 0x") {
 			data = edit(t, map[string]string{tc.path: tc.value, "added_tokens": `[]`, "post_processor": `null`})
 		}
-		_, err := Parse(data, nil)
+		_, err := parse(data, nil)
 		if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%s = %s: error %v, want one that names %s", tc.path, tc.value, err, tc.want)
 		} else if !strings.Contains(err.Error(), "supported is") && !strings.Contains(err.Error(), "supported are") {
@@ -126,7 +125,7 @@ func TestEquivalentForms(t *testing.T) {
 		"dropout 0":          {"model.dropout": `0.0`},
 		"truncation":         {"truncation": `{"max_length":3}`, "padding": `{"strategy":"BatchLongest"}`},
 	} {
-		tok, err := Parse(edit(t, changes), nil)
+		tok, err := parse(edit(t, changes), nil)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		} else if got := tok.Encode(nil, text); !slices.Equal(got, want) {
@@ -164,7 +163,7 @@ func TestInvalidFiles(t *testing.T) {
 		{map[string]string{"post_processor": `{"type":"TemplateProcessing","single":[{"SpecialToken":{"id":"<s>"}}],"special_tokens":{"<s>":{"ids":[1500]}}}`}, "id 1500"},
 		{map[string]string{"post_processor": `{"type":"TemplateProcessing","single":[{"Sequence":{"id":"A"}},{"Sequence":{"id":"A"}}]}`}, "one sequence"},
 	} {
-		_, err := Parse(edit(t, tc.changes), nil)
+		_, err := parse(edit(t, tc.changes), nil)
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), tc.want) {
 			t.Errorf("%v: error %v, want one with %q", tc.changes, err, tc.want)
 		}
@@ -178,42 +177,12 @@ func TestTruncatedFile(t *testing.T) {
 	}
 	data = []byte(strings.TrimSpace(string(data)))
 	for _, n := range []int{0, 1, 100, len(data) / 2, len(data) - 1} {
-		if _, err := Parse(data[:n], nil); !errors.Is(err, ErrInvalid) {
+		if _, err := parse(data[:n], nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%d of %d bytes: %v", n, len(data), err)
 		}
 	}
-	if _, err := Parse(data, []byte(`{"bos_token":`)); !errors.Is(err, ErrInvalid) {
+	if _, err := parse(data, []byte(`{"bos_token":`)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("truncated config: %v", err)
-	}
-}
-
-func TestOpenReadsConfig(t *testing.T) {
-	data, err := os.ReadFile(trainedFile)
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	path := filepath.Join(dir, "tokenizer.json")
-	if _, err := Open(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("no file: %v", err)
-	}
-	write := func(name string, data []byte) {
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("tokenizer.json", data)
-	write("tokenizer_config.json", []byte(`{"bos_token":null,"eos_token":{"content":"<|eot|>"},"add_bos_token":false}`))
-	tok, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := tok.EOS(); !slices.Equal(got, []kv.Token{1499}) {
-		t.Errorf("EOS %v, want 1499 alone", got)
-	}
-	write("tokenizer.json", data[:1000])
-	if _, err := Open(path); !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), path) {
-		t.Errorf("a broken file: %v, want its path", err)
 	}
 }
 
@@ -242,7 +211,7 @@ func TestBOSAndEOS(t *testing.T) {
 		if tc.config != "" {
 			config = []byte(tc.config)
 		}
-		tok, err := Parse(edit(t, tc.changes), config)
+		tok, err := parse(edit(t, tc.changes), config)
 		if err != nil {
 			t.Errorf("%s: %v", tc.name, err)
 			continue
@@ -261,7 +230,7 @@ func TestBOSAndEOS(t *testing.T) {
 		}
 	}
 	for _, config := range []string{`{"bos_token":"<s>"}`, `{"eos_token":"</s>"}`, `{"add_bos_token":true}`} {
-		if _, err := Parse(edit(t, noTemplate), []byte(config)); !errors.Is(err, ErrInvalid) {
+		if _, err := parse(edit(t, noTemplate), []byte(config)); !errors.Is(err, ErrInvalid) {
 			t.Errorf("config %s: %v", config, err)
 		}
 	}
@@ -273,7 +242,7 @@ func TestEndsOfHarmony(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := Parse(file, nil)
+	tok, err := parse(file, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -140,7 +140,7 @@ func FuzzPattern(f *testing.F) {
 func TestTooManyStepsAreNotCompiled(t *testing.T) {
 	part := `{"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated"}`
 	list := strings.Repeat(part+",", maxSteps) + part
-	_, err := Parse(edit(t, map[string]string{"pre_tokenizer": `{"type":"Sequence","pretokenizers":[` + list + `]}`}), nil)
+	_, err := parse(edit(t, map[string]string{"pre_tokenizer": `{"type":"Sequence","pretokenizers":[` + list + `]}`}), nil)
 	if err == nil || !strings.Contains(err.Error(), "33 pre_tokenizers") {
 		t.Error(err)
 	}

@@ -4,14 +4,14 @@ import "cmp"
 
 // readPipeline checks that Encode and Decode support every step of the file, and records the
 // steps before merging.
-func (t *Tokenizer) readPipeline(f *fileJSON) {
+func (t *Tokenizer) readPipeline(f *fileJSON, forms Forms) {
 	checkModel(f.Model)
 	steps := f.Normalizer.steps("normalizer", 0)
 	if len(steps) > maxSteps {
 		unsupported("%d normalizers; supported are %d", len(steps), maxSteps)
 	}
 	for _, p := range steps {
-		t.normalizers = append(t.normalizers, newNormalizer(p))
+		t.normalizers = append(t.normalizers, newNormalizer(p, forms))
 	}
 	steps = f.PreTokenizer.steps("pre_tokenizer", 0)
 	if len(steps) > maxSteps {

@@ -80,7 +80,7 @@ func FuzzPipeline(f *testing.F) {
 		for _, base := range bases {
 			file := `{"normalizer":` + normalizer + `,"pre_tokenizer":` + pre + `,"decoder":` + decoder + `,"post_processor":` + post +
 				`,"added_tokens":` + string(base.File["added_tokens"]) + `,"model":` + string(base.File["model"]) + `}`
-			if tok, err := Parse([]byte(file), nil); err == nil {
+			if tok, err := parse([]byte(file), nil); err == nil {
 				tok.Decode(nil, tok.EncodePrompt(nil, text), true)
 			}
 		}
@@ -181,7 +181,7 @@ func TestStepsAtTheLimit(t *testing.T) {
 		changes map[string]string
 		ok      bool
 	}{{steps(maxSteps), true}, {steps(maxSteps + 1), false}, {nested(maxNesting), true}, {nested(maxNesting + 1), false}} {
-		if _, err := Parse(edit(t, tc.changes), nil); (err == nil) != tc.ok {
+		if _, err := parse(edit(t, tc.changes), nil); (err == nil) != tc.ok {
 			t.Errorf("%.60v: %v", tc.changes, err)
 		}
 	}

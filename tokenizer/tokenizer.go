@@ -7,7 +7,7 @@ import (
 )
 
 // Tokenizer is a loaded tokenizer.json. It is immutable and safe for concurrent use. The zero
-// value is not useful; see [Open], [Parse] and [Train].
+// value is not useful; see [Parse], [Train], and Open of package tokenfile.
 type Tokenizer struct {
 	vocabulary
 

@@ -71,7 +71,7 @@ func TestTrainedFile(t *testing.T) {
 	if err != nil || !bytes.Equal(data, again) {
 		t.Errorf("the second training differs (%v)", err)
 	}
-	tok, err := Parse(data, nil)
+	tok, err := parse(data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -13,6 +13,6 @@
 //		fmt.Println(weather.Do(ctx, c.Arguments))
 //	}
 //
-// The loop around these is Run of a coppice.Session. Values are not changed after they were made;
+// The loop around these is Run of a coppice.Session, which takes them as a Set. Values are not changed after they were made;
 // any number of goroutines may use them.
 package tool

@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// Format returns the Format.Calls of a coppice.Request that holds the calls of an output to the form and
+// Format returns the text of a coppice.Format in the language jsonschema.ToolCalls that holds the calls of an output to the form and
 // to the schemas of the tools, from the moment that a call begins; with must the output consists of calls. opened says
 // that the prompt ends with the opening tag of the model's reasoning, in which calls do not count.
 func (c *Calling) Format(tools []Tool, must, opened bool) string {

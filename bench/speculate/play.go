@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -90,7 +91,9 @@ func (p *player) prepare(ctx context.Context) error {
 		}
 		p.scripts[i] = script
 		r := coppice.Request{Prompt: t.Prompt, MaxTokens: len(script), Digest: p.bits, IgnoreEOS: !p.cfg.Free}
-		r.Format.JSONSchema = string(t.Schema)
+		if len(t.Schema) > 0 {
+			r.Format = coppice.Format{Language: jsonschema.Schema, Text: string(t.Schema)}
+		}
 		if !p.cfg.Free {
 			r.Sampling.Seed = seed(i)
 		}

@@ -58,7 +58,7 @@ func TestBenchCurveBadInput(t *testing.T) {
 		{"no requests", []string{"--requests", "0"}, []string{"Requests is 0"}},
 		{"page of no tokens", []string{"--page-tokens", "0"}, []string{"--page-tokens is 0"}},
 		{"no samples", []string{"--samples", "0"}, []string{"--samples is 0"}},
-		{"few samples", []string{"--requests", "1", "--samples", "3"}, []string{"CurveSamples is 3"}},
+		{"few samples", []string{"--requests", "1", "--samples", "3"}, []string{"Samples is 3"}},
 		{"no room", []string{"--room", "0"}, []string{"--room is 0, want more than 0 and at most 100"}},
 		{"too much room", []string{"--room", "101"}, []string{"--room is 101"}},
 		{"no size", []string{"--requests", "1", "--sizes", "1,0"}, []string{"Factors has 0"}},

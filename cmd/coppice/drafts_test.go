@@ -14,6 +14,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
@@ -28,8 +30,8 @@ var draftKinds = []struct {
 }{
 	{"plain", func(*coppice.Request, int) {}},
 	{"schema", func(r *coppice.Request, _ int) {
-		r.Format.JSONSchema = `{"type":"object","properties":{"title":{"type":"string","maxLength":12},"count":{"type":"integer"},"kind":{"enum":["particle","wave"]}},` +
-			`"required":["title","count","kind"],"additionalProperties":false}`
+		r.Format = coppice.Format{Language: jsonschema.Schema, Text: `{"type":"object","properties":{"title":{"type":"string","maxLength":12},"count":{"type":"integer"},"kind":{"enum":["particle","wave"]}},` +
+			`"required":["title","count","kind"],"additionalProperties":false}`}
 	}},
 	{"stop strings", func(r *coppice.Request, _ int) { r.StopStrings, r.MinTokens = []string{"e t", "s,", "00"}, 5 }},
 	{"penalties", func(r *coppice.Request, _ int) {
@@ -46,7 +48,9 @@ var draftKinds = []struct {
 			r.Sampling.Bias = append(r.Sampling.Bias, engine.TokenBias{Token: t, Bias: []float32{1, -1, float32(math.Inf(-1)), 0.5}[(i+at)%4]})
 		}
 	}},
-	{"expression", func(r *coppice.Request, _ int) { r.Format.Regexp = `(the [a-z ]{1,12}(of light|is white)[.] )+` }},
+	{"expression", func(r *coppice.Request, _ int) {
+		r.Format = coppice.Format{Language: grammar.RE2{}, Text: `(the [a-z ]{1,12}(of light|is white)[.] )+`}
+	}},
 }
 
 // distinct returns at most 40 of the tokens, each once.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/grammar"
+	"github.com/coppice-llm/coppice/grammar/jsonschema"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -67,19 +69,38 @@ func (c *generateCmd) Run(ctx context.Context) (err error) {
 	return nil
 }
 
+// format returns the format that the flags describe.
+func (c *generateCmd) format() (f coppice.Format, err error) {
+	given := 0
+	if c.JSON {
+		f, given = coppice.Format{Language: jsonschema.AnyObject}, given+1
+	}
+	if c.Regexp != "" {
+		f, given = coppice.Format{Language: grammar.RE2{}, Text: c.Regexp}, given+1
+	}
+	if c.Schema != "" {
+		schema, err := os.ReadFile(c.Schema)
+		if err != nil {
+			return f, fmt.Errorf("--json-schema: %w", err)
+		}
+		f, given = coppice.Format{Language: jsonschema.Schema, Text: string(schema)}, given+1
+	}
+	if given > 1 {
+		return f, fmt.Errorf("%d of --json, --json-schema and --regexp are given, want one", given)
+	}
+	return f, nil
+}
+
 // request returns the request that the flags describe.
 func (c *generateCmd) request(m *local.Model) (coppice.Request, error) {
 	req := coppice.Request{
 		Prompt: c.Prompt, MaxTokens: c.MaxTokens, Samples: c.Samples, Timeout: c.Timeout,
 		Sampling: c.over(m.Sampling),
-		Digest:   c.Digest, StopStrings: c.Stop, MinTokens: c.MinTokens, Format: coppice.Format{JSON: c.JSON, Regexp: c.Regexp},
+		Digest:   c.Digest, StopStrings: c.Stop, MinTokens: c.MinTokens,
 	}
-	if c.Schema != "" {
-		schema, err := os.ReadFile(c.Schema)
-		if err != nil {
-			return req, fmt.Errorf("--json-schema: %w", err)
-		}
-		req.Format.JSONSchema = string(schema)
+	var err error
+	if req.Format, err = c.format(); err != nil {
+		return req, err
 	}
 	if !c.Chat && c.System == "" {
 		return req, nil

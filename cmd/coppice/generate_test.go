@@ -75,7 +75,7 @@ func TestGenerateShapes(t *testing.T) {
 	}
 	refused(t, []string{"--json-schema", "/not"}, "generate", "--model", dir, "--json-schema", "/not/there", "x")
 	refused(t, []string{"Format", "missing"}, "generate", "--model", dir, "--regexp", "(", "x")
-	refused(t, []string{"Format has 2"}, "generate", "--model", dir, "--regexp", "a", "--json", "x")
+	refused(t, []string{"2 of --json, --json-schema and --regexp"}, "generate", "--model", dir, "--regexp", "a", "--json", "x")
 }
 
 // A time limit that passes before any output is an error that names the limit.

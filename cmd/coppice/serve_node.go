@@ -19,7 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/local"
-	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
@@ -141,7 +141,7 @@ func (c *serveCmd) scheduler(info engine.Info) scheduler.Config {
 	}
 	c.cacheFlags.set(&cfg, c.settings.quotas)
 	if c.Curve {
-		cfg.CurveSamples = radixcache.DefaultCurveSamples
+		cfg.Curve = missratio.New(missratio.DefaultSamples)
 	}
 	if len(c.Publish) > 0 {
 		cfg.Events, cfg.BlockTokens = true, c.BlockTokens

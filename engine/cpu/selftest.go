@@ -83,14 +83,14 @@ func (p *prover) tile(t *tile) {
 		}
 	}
 	for _, kind := range []kv.DType{kv.F32, kv.BF16, kv.F16} {
-		m, kernel := &matrix{n: vectorCols, k: k, cols: vectorCols, kind: kind}, any(t.f32)
+		m, kernel := &matrix{n: vectorCols, k: k, cols: vectorCols, kind: kind, quads: p.ops.quads}, any(t.f32)
 		switch kind {
 		case kv.F32:
-			m.panels = make([]float32, vectorCols*k)
+			m.panels = make([]float32, vectorCols*m.panelK())
 		case kv.BF16:
-			m.words, kernel = make([]uint32, wordCols*k), t.bf16
+			m.words, kernel = make([]uint32, wordCols*m.panelK()), t.bf16
 		case kv.F16:
-			m.words, kernel = make([]uint32, wordCols*k), t.f16
+			m.words, kernel = make([]uint32, wordCols*m.panelK()), t.f16
 		}
 		m.fill(0, rows)
 		got := make([]float32, len(want))
@@ -129,7 +129,7 @@ func (p *prover) quantized(f *quantFormat) {
 	got, want := make([]float32, rows*vectorCols), make([]float32, rows*vectorCols)
 	p.ops.quantPanelProduct(nil, got, vectorCols, a.records, m, 0, 0, rows)
 	panel.product(want, vectorCols, a.records[:rows*recordStride(k)], rows)
-	p.same(p.ops.quant.byKind[f.kind], fmt.Sprintf("%d rows by %v", rows, f.typ), got, want)
+	p.same(p.ops.quantKernel(f.kind), fmt.Sprintf("%d rows by %v", rows, f.typ), got, want)
 }
 
 // attention checks scores, softmax and weighted values of two heads over seven positions.

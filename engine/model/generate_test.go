@@ -16,7 +16,7 @@ import (
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // TestNanoBytes pins the generator's output: reports name models by preset and seed, so the
@@ -203,7 +203,7 @@ func TestMadeUpWordsFillTheVocabulary(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(data, nil)
+	tok, err := tokenfile.Parse(data, nil)
 	if err != nil || tok.VocabSize() != vocab {
 		t.Errorf("%d tokens, want %d: %v", tok.VocabSize(), vocab, err)
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
-	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // IsGGUF reports whether path is a file, which is read as GGUF; other models are directories.
@@ -62,7 +62,7 @@ func checkGGUF(path string, w *weights, meta *gguf.Meta) (*Model, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if m.tok, err = tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"]); err != nil {
+	if m.tok, err = tokenfile.Parse(words["tokenizer.json"], words["tokenizer_config.json"]); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	if err := m.checkVocabulary(path, "the tokenizer", "token_embd.weight"); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // installed returns the path of a file in the directory COPPICE_TOKENIZERS, which
@@ -134,7 +135,7 @@ func TestGGUFOfPieces(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(words["tokenizer.json"], words["tokenizer_config.json"])
+	tok, err := tokenfile.Parse(words["tokenizer.json"], words["tokenizer_config.json"])
 	if err != nil {
 		t.Fatal(err)
 	}

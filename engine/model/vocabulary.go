@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // The special tokens of a generated model, named as in Llama 3, so that its chat format
@@ -64,7 +65,7 @@ func madeUpWords(n int) string {
 
 // takeSpecials sets BOS and EOS from a tokenizer made by trainTokenizer.
 func (c *Config) takeSpecials(vocabulary []byte) error {
-	t, err := tokenizer.Parse(vocabulary, nil)
+	t, err := tokenfile.Parse(vocabulary, nil)
 	if err != nil {
 		return fmt.Errorf("model: generated tokenizer: %w", err)
 	}
@@ -94,7 +95,7 @@ func tokenizerConfig(c *Config) []byte {
 
 // openTokenizer loads tokenizer.json and checks its ids.
 func (m *Model) openTokenizer(dir string) error {
-	t, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	t, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 	if errors.Is(err, tokenizer.ErrUnsupported) {
 		return fmt.Errorf("model: the tokenizer.json in %s is not one that can be read: %w", dir, err)
 	}

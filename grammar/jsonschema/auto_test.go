@@ -15,7 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-var formTools = []Tool{
+var formTools = []offeredTool{
 	{"one", []byte(`{"properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a","b"],"additionalProperties":false}`)},
 	{"one_more", nil},
 	{"two", []byte(`{"properties":{"t":{"type":"string","maxLength":9}},"required":["t"],"additionalProperties":false}`)},
@@ -42,7 +42,7 @@ func validCall(name, arguments string) bool {
 }
 
 // compiledCalls compiles c for v.
-func compiledCalls(t testing.TB, v *grammar.Vocabulary, c Calls) *grammar.Matcher {
+func compiledCalls(t testing.TB, v *grammar.Vocabulary, c offered) *grammar.Matcher {
 	t.Helper()
 	rules, err := c.Rules(Config{})
 	if err != nil {
@@ -107,7 +107,7 @@ func callsIn(f *toolcall.Form, text string, prompted bool) (calls [][2]string, o
 func TestForms(t *testing.T) {
 	v, r := tokens(), rand.New(rand.NewSource(6))
 	for _, f := range toolcall.Forms() {
-		m := compiledCalls(t, v, Calls{Form: f, Tools: formTools, Most: 3})
+		m := compiledCalls(t, v, offered{Form: f, Tools: formTools, Most: 3})
 		counts := map[int]int{}
 		for range 12 {
 			text, ok := write(t, f.Name, m, v, r)
@@ -154,7 +154,7 @@ func begun(f *toolcall.Form) (all []string) {
 func TestAuto(t *testing.T) {
 	v, r := tokens(), rand.New(rand.NewSource(8))
 	for _, f := range toolcall.Forms() {
-		c := Calls{Form: f, Tools: formTools, Most: 2, Auto: true}
+		c := offered{Form: f, Tools: formTools, Most: 2, Auto: true}
 		m := compiledCalls(t, v, c)
 		for _, beginning := range begun(f) {
 			for range 3 {
@@ -265,7 +265,7 @@ func TestAutoFree(t *testing.T) {
 		"openai":           {"<|channel|>commentary to=fun"},
 	}
 	for name, texts := range texts {
-		m := compiledCalls(t, v, Calls{Form: toolcall.FormByName(name), Tools: formTools, Most: 2, Auto: true})
+		m := compiledCalls(t, v, offered{Form: toolcall.FormByName(name), Tools: formTools, Most: 2, Auto: true})
 		for _, text := range texts {
 			m.Reset()
 			for i := range len(text) {
@@ -279,7 +279,7 @@ func TestAutoFree(t *testing.T) {
 		}
 	}
 	// Reasoning that the prompt has opened ends before a mark counts.
-	m := compiledCalls(t, v, Calls{Tools: formTools, Most: 1, Auto: true, Opened: true})
+	m := compiledCalls(t, v, offered{Tools: formTools, Most: 1, Auto: true, Opened: true})
 	if !m.AcceptBytes([]byte("I'd write <tool_call> here, or {}</think>\n\nNo.")) || !m.CanEnd() {
 		t.Error("a mark within opened reasoning begins a call")
 	}
@@ -293,11 +293,11 @@ func TestAutoFree(t *testing.T) {
 func TestAutoRefused(t *testing.T) {
 	v := tokens()
 	for _, parameters := range []string{`{"not":{}}`, `{"type":"string"}`, `{"type":"object","properties":{"x":false},"required":["x"]}`} {
-		tools := []Tool{{"bad", []byte(parameters)}, formTools[0]}
-		if _, err := (Calls{Tools: tools, Most: 1}).Rules(Config{}); err == nil {
+		tools := []offeredTool{{"bad", []byte(parameters)}, formTools[0]}
+		if _, err := (offered{Tools: tools, Most: 1}).Rules(Config{}); err == nil {
 			t.Errorf("%s is not refused", parameters)
 		}
-		m := compiledCalls(t, v, Calls{Tools: tools, Most: 1, Auto: true})
+		m := compiledCalls(t, v, offered{Tools: tools, Most: 1, Auto: true})
 		if !m.AcceptBytes([]byte(callText("bad", `{"q": [1, {}]}`))) || !m.MustEnd() {
 			t.Errorf("%s: a call with another object is refused", parameters)
 		}
@@ -305,11 +305,11 @@ func TestAutoRefused(t *testing.T) {
 			t.Errorf("%s: another tool's arguments may be anything", parameters)
 		}
 	}
-	var many []Tool
+	var many []offeredTool
 	for i := range 40 {
-		many = append(many, Tool{fmt.Sprint("t", i), []byte(`{"properties":{"a":{"enum":[1` + strings.Repeat(",1", 200) + `]}}}`)})
+		many = append(many, offeredTool{fmt.Sprint("t", i), []byte(`{"properties":{"a":{"enum":[1` + strings.Repeat(",1", 200) + `]}}}`)})
 	}
-	calls := Calls{Tools: many, Most: 1, Auto: true}
+	calls := offered{Tools: many, Most: 1, Auto: true}
 	full, err := calls.Rules(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -321,10 +321,10 @@ func TestAutoRefused(t *testing.T) {
 	if plain, err := calls.Rules(Config{}); err != nil || len(plain) == len(full) {
 		t.Errorf("any arguments: %v", err)
 	}
-	for _, c := range []Calls{
-		{Form: toolcall.FormByName("functionary_v3.1"), Tools: []Tool{{"a>b", nil}}, Most: 1},
-		{Form: toolcall.FormByName("functionary_v3.2"), Tools: []Tool{{"all", nil}}, Most: 1, Auto: true},
-		{Form: toolcall.FormByName("mistral_args"), Tools: []Tool{{"a[ARGS]", nil}}, Most: 1},
+	for _, c := range []offered{
+		{Form: toolcall.FormByName("functionary_v3.1"), Tools: []offeredTool{{"a>b", nil}}, Most: 1},
+		{Form: toolcall.FormByName("functionary_v3.2"), Tools: []offeredTool{{"all", nil}}, Most: 1, Auto: true},
+		{Form: toolcall.FormByName("mistral_args"), Tools: []offeredTool{{"a[ARGS]", nil}}, Most: 1},
 	} {
 		if _, err := c.Rules(Config{}); !errors.Is(err, ErrSchema) || !strings.Contains(err.Error(), "rename the tool") {
 			t.Errorf("%s: tool %q: %v", c.Form.Name, c.Tools[0].Name, err)

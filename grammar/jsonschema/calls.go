@@ -9,7 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 )
 
-// Calls describes an output that calls tools in the form that the model was trained on. In the
+// offered describes an output that calls tools in the form that the model was trained on. In the
 // form of Hermes, for example:
 //
 //	<tool_call>
@@ -17,10 +17,10 @@ import (
 //	</tool_call>
 //
 // Without Auto, the output consists of calls. With Auto, it is any text, and from the moment that
-// a call begins it is held to the form, until the call is complete; see [Calls.Free].
-type Calls struct {
+// a call begins it is held to the form, until the call is complete; see [offered.Free].
+type offered struct {
 	Form  *toolcall.Form // nil: toolcall.Hermes
-	Tools []Tool
+	Tools []offeredTool
 	Most  int // largest number of calls in one output, 1 or more
 	// Answer is a schema for outputs without calls: the output may instead be a JSON text that
 	// is valid against it. If nil, the output must call a tool. It has no meaning with Auto.
@@ -35,16 +35,16 @@ type Calls struct {
 	AnyArguments bool
 }
 
-// Tool is a function that the model may call.
-type Tool struct {
+// offeredTool is a function that the model may call.
+type offeredTool struct {
 	Name       string
 	Parameters []byte // schema of its arguments, an object; nil means that it takes none: {}
 }
 
 // Rules returns the grammar of c: with Auto, that of a single call or of all calls between the
-// form's Begin and End, to be used with [Calls.Free]. Errors are those of the function [Rules],
+// form's Begin and End, to be used with [offered.Free]. Errors are those of the function [Rules],
 // with the tool's name. cfg.MaxSize bounds all tools together.
-func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
+func (c offered) Rules(cfg Config) (grammar.Rules, error) {
 	if err := cfg.Validate(); err != nil {
 		return nil, err
 	}
@@ -65,23 +65,23 @@ func (c Calls) Rules(cfg Config) (grammar.Rules, error) {
 	return rules, err
 }
 
-func (c Calls) form() *toolcall.Form { return cmp.Or(c.Form, toolcall.Hermes) }
+func (c offered) form() *toolcall.Form { return cmp.Or(c.Form, toolcall.Hermes) }
 
 // prompted reports whether the prompt ends with the opening of the first call, so that an output
 // begins with the name of a tool.
 //
 // Source: the chat template of meetkai/functionary-medium-v3.2.
-func (c Calls) prompted() bool { return c.Form.Name == "functionary_v3.2" }
+func (c offered) prompted() bool { return c.Form.Name == "functionary_v3.2" }
 
 // closedByEnd reports whether the closing text of a call ends the output, so that it is not
 // seen as text.
 //
 // Source: openai's page on the Harmony response format: <|call|> is a stop token.
-func (c Calls) closedByEnd() bool { return c.Form.Name == "openai" }
+func (c offered) closedByEnd() bool { return c.Form.Name == "openai" }
 
 // rules is Rules for a c and a cfg that are complete. rules[0] is the output, rules[1] the part of
 // a call from the name to the arguments.
-func (c Calls) rules(cfg Config) (grammar.Rules, error) {
+func (c offered) rules(cfg Config) (grammar.Rules, error) {
 	answer := cfg
 	cfg.Inline = true // as models are trained to write calls; small models would indent without end
 	rules := grammar.Rules{nil, nil}
@@ -128,7 +128,7 @@ func (c Calls) rules(cfg Config) (grammar.Rules, error) {
 }
 
 // name returns the name of t as calls have it.
-func (c Calls) name(t Tool) string {
+func (c offered) name(t offeredTool) string {
 	if c.Form.Bare {
 		return t.Name
 	}
@@ -136,7 +136,7 @@ func (c Calls) name(t Tool) string {
 }
 
 // all returns the expression of up to Most calls.
-func (c Calls) all() *grammar.Expr {
+func (c offered) all() *grammar.Expr {
 	f := c.Form
 	open := f.Open
 	if c.prompted() && !c.Auto {
@@ -151,11 +151,11 @@ func (c Calls) all() *grammar.Expr {
 }
 
 // grouped reports whether all calls of an output stand together, between two marks.
-func (c Calls) grouped() bool { return c.Form.Begin != "" }
+func (c offered) grouped() bool { return c.Form.Begin != "" }
 
 // auto returns the expression of what begins with a mark or a start of Free. arguments are those
 // of the tools.
-func (c Calls) auto(arguments []*grammar.Expr) *grammar.Expr {
+func (c offered) auto(arguments []*grammar.Expr) *grammar.Expr {
 	most := c.Most
 	if !c.grouped() {
 		c.Most = 1
@@ -198,7 +198,7 @@ var loosened = []struct{ fence, begin, end string }{
 // A mark within the reasoning at the beginning of an output begins no call. The model may quote
 // the mark there, and the parser takes a call in the reasoning for a part of it: held to a call,
 // the model would write one that no client sees, and with a Most of 1 could not answer after it.
-func (c Calls) Free() grammar.Free {
+func (c offered) Free() grammar.Free {
 	c.Form = c.form()
 	free := grammar.Free{Most: c.Most, Quiet: [2]string{toolcall.OpenThinking, toolcall.CloseThinking}, Opened: c.Opened}
 	if c.grouped() {
@@ -232,7 +232,7 @@ func (c Calls) Free() grammar.Free {
 }
 
 // rules returns the grammar of the tool's arguments.
-func (t Tool) rules(cfg Config) (grammar.Rules, error) {
+func (t offeredTool) rules(cfg Config) (grammar.Rules, error) {
 	if t.Parameters == nil {
 		return grammar.Rules{lit("{}")}, nil
 	}

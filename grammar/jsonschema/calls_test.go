@@ -15,9 +15,9 @@ func callText(name, arguments string) string {
 
 // TestCalls checks that the rules match calls of the given tools, up to Most, and nothing else.
 func TestCalls(t *testing.T) {
-	weather := Tool{"weather", []byte(`{"type":"object","properties":{"city":{"type":"string"},"in":{"$ref":"#/$defs/unit"}},"required":["city"],"$defs":{"unit":{"enum":["C","F"]}}}`)}
-	tree := Tool{"a.tree", []byte(`{"properties":{"left":{"$ref":"#"},"n":{"type":"integer"}},"additionalProperties":false}`)}
-	calls := Calls{Tools: []Tool{weather, tree, {"now", nil}, {"any", []byte(`{}`)}}, Most: 2}
+	weather := offeredTool{"weather", []byte(`{"type":"object","properties":{"city":{"type":"string"},"in":{"$ref":"#/$defs/unit"}},"required":["city"],"$defs":{"unit":{"enum":["C","F"]}}}`)}
+	tree := offeredTool{"a.tree", []byte(`{"properties":{"left":{"$ref":"#"},"n":{"type":"integer"}},"additionalProperties":false}`)}
+	calls := offered{Tools: []offeredTool{weather, tree, {"now", nil}, {"any", []byte(`{}`)}}, Most: 2}
 	rules, err := calls.Rules(Config{})
 	if err != nil {
 		t.Fatal(err)
@@ -66,7 +66,7 @@ func TestCalls(t *testing.T) {
 // consist of calls.
 func TestCallsWritten(t *testing.T) {
 	v, r := tokens(), rand.New(rand.NewSource(5))
-	rules, err := Calls{Tools: []Tool{{"one", []byte(`{"properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a","b"]}`)}, {"two", nil}}, Most: 3}.Rules(Config{})
+	rules, err := offered{Tools: []offeredTool{{"one", []byte(`{"properties":{"a":{"type":"integer"},"b":{"enum":["x","y"]}},"required":["a","b"]}`)}, {"two", nil}}, Most: 3}.Rules(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,30 +90,30 @@ func TestCallsWritten(t *testing.T) {
 // TestCallsRefused checks that an error names the tool whose schema is refused.
 func TestCallsRefused(t *testing.T) {
 	for _, c := range []struct {
-		calls Calls
+		calls offered
 		is    error
 		says  string
 	}{
-		{Calls{Most: 1}, ErrSchema, "0 tools"},
-		{Calls{Tools: []Tool{{"a", nil}}}, ErrSchema, "0 calls"},
-		{Calls{Tools: []Tool{{"a", nil}, {"b", []byte(`{"not":{}}`)}}, Most: 1}, ErrUnsupported, `tool "b"`},
-		{Calls{Tools: []Tool{{"a", []byte(`{"type":"string"}`)}}, Most: 1}, ErrSchema, "no value"},
-		{Calls{Tools: []Tool{{"a", []byte(`{"type":"object","properties":{"x":false},"required":["x"]}`)}}, Most: 1}, ErrSchema, `tool "a"`},
-		{Calls{Tools: []Tool{{"a", nil}}, Most: 1, Answer: []byte(`{"not":{}}`)}, ErrUnsupported, "not"},
+		{offered{Most: 1}, ErrSchema, "0 tools"},
+		{offered{Tools: []offeredTool{{"a", nil}}}, ErrSchema, "0 calls"},
+		{offered{Tools: []offeredTool{{"a", nil}, {"b", []byte(`{"not":{}}`)}}, Most: 1}, ErrUnsupported, `tool "b"`},
+		{offered{Tools: []offeredTool{{"a", []byte(`{"type":"string"}`)}}, Most: 1}, ErrSchema, "no value"},
+		{offered{Tools: []offeredTool{{"a", []byte(`{"type":"object","properties":{"x":false},"required":["x"]}`)}}, Most: 1}, ErrSchema, `tool "a"`},
+		{offered{Tools: []offeredTool{{"a", nil}}, Most: 1, Answer: []byte(`{"not":{}}`)}, ErrUnsupported, "not"},
 	} {
 		if _, err := c.calls.Rules(Config{}); !errors.Is(err, c.is) || err != nil && !strings.Contains(err.Error(), c.says) {
 			t.Errorf("%+v: %v", c.calls, err)
 		}
 	}
-	var many []Tool
+	var many []offeredTool
 	for range 40 {
-		many = append(many, Tool{"a", []byte(`{}`)})
+		many = append(many, offeredTool{"a", []byte(`{}`)})
 	}
-	if _, err := (Calls{Tools: many, Most: 1}).Rules(Config{MaxSize: 500}); !errors.Is(err, ErrLimit) {
+	if _, err := (offered{Tools: many, Most: 1}).Rules(Config{MaxSize: 500}); !errors.Is(err, ErrLimit) {
 		t.Errorf("80 tools in 500 expressions: %v", err)
 	}
 	// The config is checked even if no tool has parameters.
-	if _, err := (Calls{Tools: []Tool{{"now", nil}}, Most: 1}).Rules(Config{MaxSize: -1}); err == nil || !strings.Contains(err.Error(), "MaxSize") {
+	if _, err := (offered{Tools: []offeredTool{{"now", nil}}, Most: 1}).Rules(Config{MaxSize: -1}); err == nil || !strings.Contains(err.Error(), "MaxSize") {
 		t.Errorf("MaxSize of -1: %v", err)
 	}
 }

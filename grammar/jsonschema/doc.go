@@ -48,7 +48,7 @@
 // A grammar with over some 250 optional properties before the first required one may be too
 // ambiguous for package grammar to compile.
 //
-// [Calls] gives the grammar of outputs that call tools, whose arguments are valid
+// [ToolCalls] gives the grammar of outputs that call tools, whose arguments are valid
 // against each tool's schema.
 //
 // Everything is pure: equal schemas and equal Configs give equal rules.

@@ -14,8 +14,8 @@ type Tool struct {
 	Parameters json.RawMessage `json:"parameters,omitempty"`
 }
 
-// Offer holds the calls of an output to a form and to the schemas of tools: jsonschema.Calls, as it is written in a request's
-// Format.Calls. If Answer is set, it is a JSON schema, and the output may instead be an answer that matches this schema.
+// Offer holds the calls of an output to a form and to the schemas of tools. It is the text of a format in
+// the language jsonschema.ToolCalls. If Answer is set, it is a JSON schema, and the output may instead be an answer that matches this schema.
 type Offer struct {
 	Auto   bool            `json:"auto,omitempty"` // first, see Open
 	Form   string          `json:"form,omitempty"` // "": hermes

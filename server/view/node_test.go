@@ -10,7 +10,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
@@ -68,7 +68,7 @@ func TestNodeWithoutCacheIsSeen(t *testing.T) {
 // TestNodeIsSeen: on a real node, two prompts with a common prefix give a tree that forks, with
 // its text.
 func TestNodeIsSeen(t *testing.T) {
-	node := openNode(t, scheduler.Config{CurveSamples: radixcache.DefaultCurveSamples})
+	node := openNode(t, scheduler.Config{Curve: missratio.New(missratio.DefaultSamples)})
 	const common = "What is light, and of what is it made? "
 	for _, end := range []string{"Ask the sun.", "Newton knew it."} {
 		for _, err := range node.Generate(t.Context(), coppice.Request{Prompt: common + end, MaxTokens: 3, IgnoreEOS: true, Tenant: "acme"}) {

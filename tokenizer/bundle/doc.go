@@ -8,5 +8,5 @@
 //
 //	b, err := bundle.Of(body) // the router
 //	err = b.Unpack(dir)
-//	tok, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+//	tok, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 package bundle

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // pieces are parts of texts that may matter at a cut: spaces, letters and digits that form a word,
@@ -312,7 +313,7 @@ var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tokenizer.Parse(data, nil)
+	return tokenfile.Parse(data, nil)
 })
 
 func trainedTokenizer(t testing.TB) *tokenizer.Tokenizer {
@@ -372,7 +373,7 @@ func parseFile(t testing.TB, file map[string]json.RawMessage) *tokenizer.Tokeniz
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(data, nil)
+	tok, err := tokenfile.Parse(data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

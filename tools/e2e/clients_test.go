@@ -19,6 +19,7 @@ import (
 
 var (
 	clientModel   = flag.String("client-model", "demo", "with -client-results: models to run the clients on, of demo, smollm2 and coder, separated by commas")
+	clientWebUI   = flag.String("client-webui", "", "with -client-results: environment (venv) with Open WebUI, to run it too")
 	clientResults = flag.String("client-results", "", "TestClients: run all clients, also those that install.py installs with \"more\". This file keeps the results, case by case, and continues a run")
 )
 
@@ -58,6 +59,8 @@ var roster = []struct {
 	{client: "langchain-ollama", language: "Python"},
 	{client: "litellm-ollama", language: "Python"},
 	{client: "ollama", language: "JavaScript"},
+	{client: "open-webui", language: "Python", without: "structured", more: true},
+	{client: "open-webui-ollama", language: "Python", without: "structured", more: true},
 	{client: "langgraph", language: "Python", more: true},
 	{client: "llama-index", language: "Python", more: true},
 	{client: "smolagents", language: "Python", more: true},
@@ -243,20 +246,23 @@ func (b *book) run(t *testing.T, name, dir string) {
 		}
 		b.add(t, r)
 	}
-	python := func(script, env string) {
+	python := func(script string, env ...string) {
 		args := []string{"clients/" + script, "--url", w.url, "--model", served, "--skip", strings.Join(skip, ",")}
 		if tries != "0" {
 			args = append(args, "--retry")
 		}
-		runClients(t, exec.Command(filepath.Join(dir, env, "bin/python"), args...), take)
+		runClients(t, exec.Command(filepath.Join(append(env, "bin/python")...), args...), take)
 	}
-	python("clients.py", "py")
-	python("responses.py", "py")
-	python("messages.py", "py")
-	python("ollamas.py", "py")
+	python("clients.py", dir, "py")
+	python("responses.py", dir, "py")
+	python("messages.py", dir, "py")
+	python("ollamas.py", dir, "py")
 	runClients(t, exec.Command("node", "clients/clients.mjs", filepath.Join(dir, "js"), w.url, served, tries, strings.Join(skip, ",")), take)
 	if b.path != "" {
-		python("more.py", "more")
+		python("more.py", dir, "more")
+	}
+	if *clientWebUI != "" {
+		python("openwebui.py", *clientWebUI)
 	}
 	for _, r := range openaiGo(t, w.url, served, tries == "3", skip) {
 		take(r)

@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // TokenizerSet is a tokenizer with its chat template. Without a tokenizer, prompts are compared
@@ -164,7 +165,7 @@ func open(b *bundle.Bundle) (*tokenizer.Tokenizer, *chat.Template, error) {
 	if err := b.Unpack(dir); err != nil {
 		return nil, nil, err
 	}
-	tok, err := tokenizer.Open(filepath.Join(dir, "tokenizer.json"))
+	tok, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // testNow is the time that templates see.
@@ -26,7 +27,7 @@ var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
 	if err != nil {
 		return nil, err
 	}
-	return tokenizer.Parse(data, []byte(`{"bos_token":"<|begin|>","add_bos_token":true}`))
+	return tokenfile.Parse(data, []byte(`{"bos_token":"<|begin|>","add_bos_token":true}`))
 })
 
 func testTokenizer(t testing.TB) *tokenizer.Tokenizer {

@@ -11,8 +11,8 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 // TestTokensOfVLLM: the prompt tokens of over 200 requests with four templates, with tools and null contents, are those of
@@ -47,7 +47,7 @@ func TestTokensOfVLLM(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(text, config)
+	tok, err := tokenfile.Parse(text, config)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,6 +24,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/tokenizer"
+	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 
 var head = Head{ID: "x-1", Created: 1700000000, Model: "m", Fingerprint: "fp"}
@@ -34,7 +35,7 @@ func openTokenizer(t testing.TB) *tokenizer.Tokenizer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := tokenizer.Parse(data, nil)
+	tok, err := tokenfile.Parse(data, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -210,7 +210,10 @@ func BenchmarkAccess(b *testing.B) {
 		}
 		tokens += len(requests[i])
 	}
-	c := New(DefaultSamples, 1)
+	c := New(DefaultSamples)
+	if err := c.Begin(1); err != nil {
+		b.Fatal(err)
+	}
 	i := 0
 	for b.Loop() {
 		c.Access(kv.Namespace{}, requests[i%len(requests)])

@@ -1,7 +1,7 @@
 // Package missratio owns the miss-ratio curve of a prefix cache: the hit rate
 // by tokens that a cache of any size would have had on the requests seen, under
 // LRU eviction. It never caches anything, never decides anything, and keeps no
-// tokens. One goroutine owns a [Curve]; its memory is fixed by [New].
+// tokens. One goroutine owns a [Curve]; its memory is fixed by [Curve.Begin].
 //
 // A request is a walk over blocks, each named by the hash of all tokens up to
 // its end. A walk makes shallow blocks more recent than deep ones, so a cache of
@@ -38,7 +38,8 @@
 // short common prompt are not all guessed wrong. Shared tokens are rounded down
 // to whole pages, as a cache of pages holds no more.
 //
-//	curve := missratio.New(missratio.DefaultSamples, pageTokens)
+//	curve := missratio.New(missratio.DefaultSamples) // the Curve of a radixcache.Config, which makes the calls
+//	err := curve.Begin(pageTokens)
 //	curve.Access(ns, tokens) // for each request when it ends
 //	rates := curve.Rates([]int{capacityTokens, 2 * capacityTokens}, nil)
 package missratio

@@ -1,6 +1,9 @@
 package missratio
 
 import (
+	"errors"
+	"fmt"
+
 	"github.com/zeebo/xxh3"
 
 	"github.com/coppice-llm/coppice/internal/wide"
@@ -29,10 +32,21 @@ type Curve struct {
 	shortOld float64 // for runs last touched by an older walk than the run before them
 }
 
-// New returns an empty curve that tracks at most samples blocks, MinSamples to MaxSamples, of a cache
-// with pages of pageTokens tokens, 1 to 1<<15. It allocates all memory that the curve will ever use.
-func New(samples, pageTokens int) *Curve {
-	return newCurve(config{samples: samples, pageTokens: pageTokens})
+// New returns a curve that tracks at most samples blocks, MinSamples to MaxSamples. Begin must be its first call: the
+// cache that the curve is given to makes it.
+func New(samples int) *Curve { return &Curve{cfg: config{samples: samples}} }
+
+// Begin makes c the empty curve of a cache with pages of pageTokens tokens, 1 to 1<<15. It allocates all memory that the
+// curve will ever use. It fails if the number of samples is invalid, or if c is the curve of another cache.
+func (c *Curve) Begin(pageTokens int) error {
+	switch s := c.cfg.samples; {
+	case c.refers != nil:
+		return errors.New("missratio: the curve belongs to another cache")
+	case s < MinSamples || s > MaxSamples:
+		return fmt.Errorf("missratio: samples is %d, want %d to %d", s, MinSamples, MaxSamples)
+	}
+	*c = *newCurve(config{samples: c.cfg.samples, pageTokens: pageTokens})
+	return nil
 }
 
 func newCurve(cfg config) *Curve {
