@@ -18,11 +18,11 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )

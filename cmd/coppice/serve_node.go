@@ -17,12 +17,12 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
 // served is an opened model with its node.
