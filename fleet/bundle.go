@@ -7,7 +7,7 @@ import (
 )
 
 // Bundle reads the parts that gateways need of the model at path, a directory or a GGUF file: tokenizer and chat
-// template. It is what Config.Bundle takes.
+// template, for Config.Bundle.
 func Bundle(path string) (*bundle.Bundle, error) {
 	if !model.IsGGUF(path) {
 		b, err := bundle.Read(path)
