@@ -24,13 +24,13 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/events/nats"
 	"github.com/coppice-llm/coppice/events/wire"
 	"github.com/coppice-llm/coppice/events/zmq"
 	"github.com/coppice-llm/coppice/internal/wording"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 

@@ -13,11 +13,11 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/router"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
 

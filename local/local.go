@@ -22,7 +22,6 @@ import (
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
@@ -161,9 +160,6 @@ func Template(path string) (*chat.Template, error) {
 		return t, nil
 	})
 }
-
-// Bundle reads the parts of the model at path that routers need: tokenizer and chat template.
-func Bundle(path string) (*bundle.Bundle, error) { return read(path, bundle.Read, bundle.Make) }
 
 // read reads a part of the model at path: of a directory with fromDir, of a GGUF file with fromWords,
 // which gets the files of a directory that the GGUF file stands for, by name.

@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -43,7 +44,7 @@ func TestOpen(t *testing.T) {
 		for _, read := range []func(string) error{
 			func(p string) error { _, err := local.Tokenizer(p); return err },
 			func(p string) error { _, err := local.Template(p); return err },
-			func(p string) error { _, err := local.Bundle(p); return err },
+			func(p string) error { _, err := fleet.Bundle(p); return err },
 		} {
 			if err := read(path); err != nil {
 				t.Error(err)

@@ -10,10 +10,10 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
 // TestCompletions: an answer is the same whole and streamed, and cached the second time.

@@ -11,8 +11,8 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/events"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
 // TestWorkerCard: holders of a key can read the card, also during a shutdown.

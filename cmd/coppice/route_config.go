@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/eventurl"
 	"github.com/coppice-llm/coppice/events/nats"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -129,7 +130,7 @@ func (c *routeCmd) prompts(ctx context.Context) (cfg gateway.PromptConfig, diges
 	if cfg.Template, err = local.Template(path); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}
-	b, err := local.Bundle(path)
+	b, err := fleet.Bundle(path)
 	if err != nil {
 		return cfg, "", fmt.Errorf("--model: %w", err)
 	}

@@ -17,12 +17,13 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/sim"
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/local"
 	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/server"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 )
 
 // served is an opened model with its node.
@@ -163,7 +164,7 @@ func describe(dir string) server.About {
 // for routers.
 func (s *served) readWords(dir string, worker bool) (err error) {
 	if s.tokenizerInfo, err = tokenizerInfo(dir); err == nil && worker {
-		s.bundle, err = local.Bundle(dir)
+		s.bundle, err = fleet.Bundle(dir)
 	}
 	return err
 }

@@ -17,7 +17,7 @@ import (
 // Path is the path at which a server returns its card.
 const Path = "/v1/worker"
 
-// TokenizerPath is the path of a worker's tokenizer, a bundle of package tokenizer/bundle.
+// TokenizerPath is the path of a worker's tokenizer, a bundle of package events/bundle.
 const TokenizerPath = Path + "/tokenizer"
 
 // MaxBytes bounds the JSON of a card.

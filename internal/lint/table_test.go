@@ -80,9 +80,8 @@ func table(t *testing.T) map[string]row {
 	return rows
 }
 
-// maxRows is the largest number of rows of the table: forty, and the cache of texts, which has a lock and so is not part of
-// the tokenizer, which has none.
-const maxRows = 41
+// maxRows is the largest number of rows of the table.
+const maxRows = 40
 
 // TestTableIsNeeded reports rows and imports of the table that no code uses.
 func TestTableIsNeeded(t *testing.T) {

@@ -12,9 +12,9 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/coppice-llm/coppice/events/bundle"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/tokenizer"
-	"github.com/coppice-llm/coppice/tokenizer/bundle"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )

@@ -16,6 +16,7 @@ import (
 
 	"github.com/coppice-llm/coppice/conversation"
 	"github.com/coppice-llm/coppice/events/eventurl"
+	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/gateway"
 	"github.com/coppice-llm/coppice/gateway/replica"
 	"github.com/coppice-llm/coppice/kv"
@@ -261,7 +262,7 @@ func (c *chooseFlags) prompts(cfg *gateway.Config) (err error) {
 	if p.Template, err = local.Template(c.Model); err != nil && !errors.Is(err, chat.ErrInvalid) {
 		return fmt.Errorf("--model: %w", err)
 	}
-	b, err := local.Bundle(c.Model)
+	b, err := fleet.Bundle(c.Model)
 	if err != nil {
 		return fmt.Errorf("--model: %w", err)
 	}
