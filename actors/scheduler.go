@@ -117,6 +117,8 @@ func (a *schedulerActor) count(st *engine.StepStats) {
 	a.ran.Drafted += st.Drafted
 	a.ran.Confirmed += st.Confirmed
 	a.ran.CopiedPages += st.CopiedPages
+	a.ran.GraphFailures += st.GraphFailures
+	a.ran.MemoryFailures += st.MemoryFailures
 	a.ran.Nanos += st.Nanos
 }
 

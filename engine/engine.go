@@ -247,7 +247,7 @@ type RowOut struct {
 	// Drafts has what the row asks for besides tokens, for each of the Confirmed drafts; nil if the
 	// row asks for neither a digest nor log-probabilities.
 	Drafts []DraftOut
-	// Err wraps ErrLogits, ErrNoToken or ErrMove. It fails this row only, whose KV must not be cached.
+	// Err wraps ErrLogits, ErrNoToken, ErrMove or ErrMemory. It fails this row only, whose KV must not be cached.
 	// After a guess that was refused nothing is sampled, so no error there fails the row.
 	Err error
 }
@@ -275,6 +275,8 @@ type StepStats struct {
 	Drafted        int   // positions of drafts, counted in GivenTokens too
 	Confirmed      int   // drafts confirmed, counted in Samples too
 	CopiedPages    int
+	GraphFailures  int   // 1: the kernels were launched one by one, because the driver made no graph of them
+	MemoryFailures int   // 1: the device had too little memory for the batch, and all its rows failed
 	Nanos          int64 // device time of the step
 }
 
@@ -291,6 +293,10 @@ var ErrNoToken = errors.New("engine: mask and biases allow no token")
 
 // ErrLogits is wrapped by RowOut.Err when a row's logits are not finite.
 var ErrLogits = errors.New("engine: logits are not finite")
+
+// ErrMemory is wrapped by RowOut.Err of all rows of a batch for which the device has too little memory. What else
+// the batch asks for (binds, swaps, copies, masks) takes effect, and later batches run.
+var ErrMemory = errors.New("engine: the device has too little memory for the step")
 
 // Error reports that the device of a backend has failed, in operation Op. Every later call fails
 // with the same error, and all KV is lost.

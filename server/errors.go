@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/conversation"
+	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
@@ -35,6 +36,7 @@ var causes = []struct {
 	{coppice.ErrClosed, http.StatusServiceUnavailable, "", "shutting_down"},
 	{coppice.ErrContract, http.StatusInternalServerError, "", "backend_fault"},
 	{coppice.ErrLogits, http.StatusInternalServerError, "", "backend_fault"},
+	{engine.ErrMemory, http.StatusServiceUnavailable, "", "server_busy"},
 	{chat.ErrControl, http.StatusBadRequest, "messages", "control_token"},
 	{chat.ErrToolsDropped, http.StatusBadRequest, "tools", "tools_dropped"},
 	{chat.ErrRefused, http.StatusBadRequest, "messages", "template_refused"},

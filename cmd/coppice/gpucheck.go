@@ -24,6 +24,7 @@ type gpucheckCmd struct {
 	gpuFlags
 	Backend string        `enum:"cuda,ptxvm" default:"cuda" help:"cuda (a GPU), or ptxvm: a dry run in the interpreter, with tiny sizes and meaningless figures."`
 	Fuzz    time.Duration `default:"1m" help:"Duration of the comparison of bits over random batches."`
+	Parts   []string      `placeholder:"PART,..." help:"Run these parts only: driver, conformance, kernels, bits, bits at size, ceilings, kernels alone, speed, profile, conversations."`
 	Profile string        `type:"path" placeholder:"FILE" help:"Write a profile of a simulated device with this GPU's step times, for serve --profile and bench serving."`
 	JSON    string        `name:"json" type:"path" placeholder:"FILE" help:"Also write the report to this file, as JSON, after every part: what is done stays if the rest does not get done."`
 	Text    string        `type:"path" placeholder:"FILE" help:"Also write the report to this file, as text, after every part."`
@@ -32,7 +33,7 @@ type gpucheckCmd struct {
 // Run is called by kong.
 func (c *gpucheckCmd) Run(ctx context.Context) error {
 	say := func(line string) { fmt.Fprintln(terminal.Out(), line) }
-	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Log: say}
+	cfg := gpucheck.Config{Device: c.GPU, MemoryFraction: c.GPUMemory, Fuzz: c.Fuzz, Only: c.Parts, Log: say}
 	steps := bench.CalibrateConfig{NewTokens: 2048, ContextTokens: 4096, Rows: 64}
 	err := errors.Join(canWrite("--json", c.JSON), canWrite("--text", c.Text), canWrite("--profile", c.Profile))
 	if err != nil {

@@ -47,7 +47,7 @@ type Options struct {
 	MaxTokens   int // tokens per batch
 	MaxInflight int // batches in flight
 	Threads     int // compute threads; cpu only
-	// Log receives warnings of Open; cpu only. Default: nothing is logged.
+	// Log receives warnings: of Open on cpu, of graphs and of memory on cuda. Default: nothing is logged.
 	Log *zap.Logger
 
 	Sim Simulation // sim only
@@ -149,7 +149,7 @@ func openCUDA(o *Options) (engine.Backend, error) {
 		}
 	}
 	return backendOf(cuda.Open(o.Model, cuda.Config{
-		Driver: driver, Device: o.GPU.Device, MemoryFraction: o.GPU.Memory, Progress: o.GPU.Progress,
+		Driver: driver, Device: o.GPU.Device, MemoryFraction: o.GPU.Memory, Progress: o.GPU.Progress, Log: o.Log,
 		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight,
 	}))
 }

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
-	"slices"
-	"strings"
 	"sync/atomic"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -26,10 +24,9 @@ type Backend struct {
 	*intake.Queue
 	watch   *watch
 	queued  [streams]chan *job // by stream: jobs on the device, for the waiting goroutines
-	places  chan *place
-	waiting atomic.Int32  // number of waiting goroutines
-	done    chan struct{} // closed when all waiting goroutines have ended
-	closing error         // result of closing the device, set before done is closed
+	waiting atomic.Int32       // number of waiting goroutines
+	done    chan struct{}      // closed when all waiting goroutines have ended
+	closing error              // result of closing the device, set before done is closed
 }
 
 // The streams of a device. The jobs of one stream end in order.
@@ -55,6 +52,7 @@ func (j *job) stream() int {
 type job struct {
 	*intake.Job
 	place *place
+	from  chan *place // where place returns to
 	plan  outcome
 }
 
@@ -97,15 +95,11 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			MaxDrafts:     min(64, cfg.MaxTokens-1),
 			Deterministic: true, Capabilities: engine.AllCapabilities(), Cost: stepCost(properties.Name, c),
 		},
-		dev:    d,
-		places: make(chan *place, cfg.MaxInflight+cfg.MaxMoves),
-		done:   make(chan struct{}),
+		dev:  d,
+		done: make(chan struct{}),
 	}
 	b.Queue = intake.New(&b.info, cfg.MaxMoves)
 	b.watch = newWatch(cfg.StepTimeout, b.giveUp)
-	for range cap(b.places) {
-		b.places <- &place{}
-	}
 	b.waiting.Store(streams)
 	for i := range b.queued {
 		b.queued[i] = make(chan *job, cfg.MaxInflight+cfg.MaxMoves)
@@ -180,7 +174,7 @@ func (b *Backend) finish(j *job, err error) {
 		b.dev.pool.End(uint64(j.Move.ID))
 	}
 	if j.place != nil {
-		b.places <- j.place
+		j.from <- j.place
 	}
 	b.Finish(j.Job, res, err)
 }
@@ -200,14 +194,8 @@ func (b *Backend) giveUp(jobs []*job) {
 // stepCost estimates the duration of a step on the device of that name, from the computed limits of
 // its launches; zero for unknown devices. The scheduler corrects the estimate by measured steps.
 func stepCost(name string, c *model.Config) engine.StepCost {
-	var gpu kernels.GPU
-	for _, g := range []kernels.GPU{kernels.H200, kernels.H100} {
-		// A whole word: a GH200 is no H200.
-		if short, _, _ := strings.Cut(g.Name, " "); slices.Contains(strings.Fields(name), short) {
-			gpu = g
-		}
-	}
-	if gpu.Name == "" {
+	gpu, ok := kernels.GPUNamed(name)
+	if !ok {
 		return engine.StepCost{}
 	}
 	s := kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}

@@ -1,9 +1,12 @@
 package cuda
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
+
+	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
@@ -43,6 +46,11 @@ type Config struct {
 	// queued; default 2 minutes. After that the device counts as lost. The longest step takes
 	// seconds.
 	StepTimeout time.Duration `default:"2m" above:"0s"`
+	// Log receives a warning for each graph that the driver does not make, and for each step that fails for lack of
+	// memory. Default: nothing is logged.
+	Log *zap.Logger
+
+	statesMost int // bound of the buffer of split states in bytes, unless one token needs more; default 256 MiB
 }
 
 const maxPages = 1 << 24 // of a pool
@@ -52,6 +60,10 @@ const maxPages = 1 << 24 // of a pool
 func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.Pages = intake.PoolPages(c.Pages, c.KVTokens, c.PageTokens)
+	if c.Log == nil {
+		c.Log = zap.NewNop()
+	}
+	c.statesMost = cmp.Or(c.statesMost, 256<<20)
 	return c
 }
 

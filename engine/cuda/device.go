@@ -25,11 +25,14 @@ type device struct {
 
 	pageElements int // bf16 values of one page
 	perSlot      int // entries of a slot's page table
-	room         rooms
-	meta         cudrv.Ptr // the data of a step, uploaded in one copy
-	metaBytes    int
-	uploaded     int // bytes of the last step's data
-	statesBytes  int
+
+	multiprocessors int
+	room            rooms
+	meta            cudrv.Ptr // the data of a step, uploaded in one copy
+	metaBytes       int
+	uploaded        int         // bytes of the last step's data
+	batches         chan *place // free places of batches
+	moves           chan *place // free places of moves
 
 	pages  engine.Tables
 	table  []int32 // page tables on the device after all queued work has run
@@ -48,7 +51,8 @@ type rooms struct {
 	qkv                cudrv.Ptr // f32
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
 	ffn                cudrv.Ptr // input of a layer's last product, bf16 [tokens][ffn]
-	states             cudrv.Ptr // results of attention by token, split and head
+	parts              cudrv.Ptr // slices of a product, f32 [slices][rows][columns]
+	states             cudrv.Ptr // results of attention by token of a pass, split and head
 	logits, work       cudrv.Ptr // f32 [rows][vocab], of as many samples at a time
 	failed             cudrv.Ptr // by row; one entry more, for drafts
 	drawn, norms, tops cudrv.Ptr // by sample
@@ -101,7 +105,12 @@ func (d *device) open(m *model.Model) error {
 	if d.stream, err = d.ctx.NewStream(); err != nil {
 		return err
 	}
-	if err := d.load(); err != nil {
+	properties, err := d.cfg.Driver.Properties(d.cfg.Device)
+	if err != nil {
+		return err
+	}
+	d.multiprocessors = properties.Multiprocessors
+	if err := d.load(properties); err != nil {
 		return err
 	}
 	weightBytes := d.weightBytes(m, positions)
@@ -118,14 +127,10 @@ func (d *device) open(m *model.Model) error {
 }
 
 // load loads all kernels.
-func (d *device) load() error {
-	p, err := d.cfg.Driver.Properties(d.cfg.Device)
-	if err != nil {
-		return err
-	}
+func (d *device) load(p cudrv.Properties) error {
 	for module, names := range map[string][]string{
 		"layers":                           {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
-		"gemm":                             {"gemm16", "gemm32", "gemm64", "gemm128"},
+		"gemm":                             {"gemm16", "gemm32", "gemm64", "gemm128", "gemm_slices", "gemm_sum"},
 		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_decode_", d.model.HeadDim)},
 		"merge":                            {"attn_merge"},
 		"sample":                           {"sample", "logprobs", "prompt_logprobs"},
@@ -196,7 +201,22 @@ func (d *device) makeRooms() error {
 			return err
 		}
 	}
+	d.metaBytes = d.metaRoom()
+	if d.batches, err = newPlaces(d.ctx, d.cfg.MaxInflight); err != nil {
+		return err
+	}
+	if d.moves, err = newPlaces(d.ctx, d.cfg.MaxMoves); err != nil {
+		return err
+	}
 	return d.ctx.SyncStream(d.stream)
+}
+
+// places returns the free places of jobs like j.
+func (d *device) places(j *job) chan *place {
+	if j.Batch == nil {
+		return d.moves
+	}
+	return d.batches
 }
 
 // buffers lists all buffers of rooms except the pool.
@@ -214,29 +234,53 @@ func (d *device) buffers() []buffer {
 		{&r.failed, 4 * (rows + 1), -1}, {&r.drawn, drawnBytes * samples, -1}, {&r.norms, normBytes * samples, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * samples, 0},
 		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
 		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
+		{&r.parts, d.partsRoom(), -1}, {&r.states, d.statesRoom(), -1}, {&d.meta, d.metaRoom(), -1},
 	}
 }
 
-// grow makes *p hold at least n bytes; *have is its size. If *p is too small, grow frees it, which
-// waits for the device and loses its contents, destroys all graphs, and allocates n plus half as
-// much.
-func (d *device) grow(p *cudrv.Ptr, have *int, n int) error {
-	if n <= *have {
-		return nil
-	}
-	if *p != 0 {
-		if err := errors.Join(d.dropGraphs(), d.ctx.Free(*p)); err != nil {
-			return err
+// partsRoom returns the size of the buffer parts in bytes; at least 1.
+func (d *device) partsRoom() int {
+	c, most := d.model, 1
+	heads := c.Heads * c.HeadDim
+	for _, x := range [][2]int{{heads + 2*c.KVHeads*c.HeadDim, c.Hidden}, {c.Hidden, heads}, {2 * kernels.Padded(c.FFN), c.Hidden}, {c.Hidden, c.FFN}, {c.Vocab, c.Hidden}} {
+		for rows := 65; rows <= min(max(d.cfg.MaxTokens, d.cfg.MaxRows), kernels.SliceRows); rows++ {
+			if slices := kernels.Slices(rows, x[0], kernels.Padded(x[1]), d.multiprocessors); slices > 1 {
+				most = max(most, 4*slices*rows*x[0])
+			}
 		}
 	}
-	n += n / 2
-	var err error
-	if *p, err = d.alloc(n); err != nil {
-		*p, *have = 0, 0
-		return err
+	return most
+}
+
+// metaRoom returns a size of the buffer meta that nearly all steps fit into. More need the ones that
+// bind many long sequences with penalties, or have rows with thousands of biases.
+func (d *device) metaRoom() int {
+	c, rows, slots, tokens := &d.cfg, d.cfg.MaxRows, d.cfg.MaxSlots, d.cfg.MaxTokens
+	splits := d.tokenSplits()
+	items := rows*splits + (d.multiprocessors/d.model.KVHeads+1)*splits                          // of decoding rows, and of prompts by split
+	return 64<<10 + 5*4*tokens + 12*rows + 8*(tokens+rows) + 16*items + 4*(rows*splits+tokens) + // layOut, attention
+		(sampleRowSize+8)*max(tokens, rows) + 24*tokens + // samples, prompts
+		2*4*slots + 12*c.PageTokens*d.perSlot + 12*4*rows + 12*len(d.table) + d.maskBytes()*c.maxMasks() // binds, copies, tables, masks
+}
+
+// growMeta makes the buffer meta hold at least n bytes. If it is too small, growMeta frees it, which
+// waits for the device, destroys all graphs, and allocates n plus half as much.
+func (d *device) growMeta(n int) error {
+	if n <= d.metaBytes {
+		return nil
 	}
-	*have = n
-	return nil
+	var err error
+	if d.meta != 0 {
+		err = errors.Join(d.dropGraphs(), d.ctx.Free(d.meta))
+	}
+	d.meta, d.metaBytes = 0, 0
+	if err == nil {
+		d.meta, err = d.alloc(n + n/2)
+	}
+	if err == nil {
+		d.metaBytes = n + n/2
+	}
+	return err
 }
 
 func (d *device) alloc(n int) (cudrv.Ptr, error) {

@@ -14,5 +14,8 @@ func Wait(b *Backend) { <-b.done }
 // Uploaded returns the bytes that the last step uploaded. No batch may be in flight.
 func Uploaded(b *Backend) int { return b.dev.uploaded }
 
+// LimitStates bounds the buffer of split states to n bytes, unless a token needs more or n is 0.
+func LimitStates(c *Config, n int) { c.statesMost = n }
+
 // AllShapes is the flag -shapes, which TestGolden and TestConformanceOfShapes have in common.
 var AllShapes = flag.Bool("shapes", false, "run the checks of kernels on models of all architectures and head sizes, the whole suite without graphs, and all golden prompts")

@@ -53,6 +53,8 @@ type faultyContext struct {
 	f      *faulty
 	mu     sync.Mutex // a separate goroutine of the backend waits for events
 	err    error
+	failed string // the call that failed
+	allocs int    // calls that allocate device memory
 	closed int
 	// capturing is true from BeginCapture to Instantiate. spared is set if a call failed during
 	// that time for lack of memory: the backend then works without graphs.
@@ -71,6 +73,7 @@ func (c *faultyContext) fails(call string) error {
 	if c.f.calls++; c.err != nil || c.f.calls != c.f.failAt {
 		return c.err
 	}
+	c.failed = call
 	switch c.f.failure {
 	case lostDevice:
 		c.err = &cudrv.Error{Call: call, Code: cudrv.CodeLaunchFailed, Err: errors.New("planted")}
@@ -93,6 +96,7 @@ func (c *faultyContext) Alloc(n int) (cudrv.Ptr, error) {
 	if err := c.fails("cuMemAlloc"); err != nil {
 		return 0, err
 	}
+	c.allocs++ // no goroutine but the launching one allocates
 	return c.Context.Alloc(n)
 }
 
@@ -196,28 +200,44 @@ func (c *faultyContext) Close() error {
 	return c.Context.Close()
 }
 
-// steps runs a prompt and some tokens with two batches in flight. It returns the number of tickets
-// without error, and the first error.
-func steps(b engine.Backend) (done int, err error) {
+// ran has the outcome of steps.
+type ran struct {
+	done int   // tickets without error
+	err  error // the first error of a ticket
+	out  []engine.RowOut
+}
+
+// tokens returns the sampled tokens, and the errors of rows.
+func (r *ran) tokens() (tokens []kv.Token, errs []error) {
+	for _, o := range r.out {
+		if tokens = append(tokens, o.Token); o.Err != nil {
+			errs = append(errs, o.Err)
+		}
+	}
+	return tokens, errs
+}
+
+// steps runs a prompt and some tokens with two batches in flight, whose Seq begins after seq.
+func steps(b engine.Backend, seq uint64) (r ran) {
 	var tickets []engine.Ticket
-	wait := func() error {
+	note := func(e error) {
+		if r.err == nil {
+			r.err = e
+		}
+	}
+	wait := func() {
 		t := tickets[0]
 		tickets = tickets[1:]
 		<-t.Done()
-		_, e := t.Result()
-		if e == nil {
-			done++
-		}
-		return e
-	}
-	note := func(e error) {
-		if err == nil {
-			err = e
+		res, e := t.Result()
+		if note(e); e == nil {
+			r.done++
+			r.out = append(r.out, res.Out...)
 		}
 	}
 	for i := range int32(4) {
 		row := engine.Row{Start: 19 + i, Deferred: true, Pages: []kv.PageID{3, 1}, Sample: true, SampleIndex: i}
-		batch := &engine.Batch{Seq: uint64(i + 1)}
+		batch := &engine.Batch{Seq: seq + uint64(i+1)}
 		if i == 0 {
 			row.Start, row.Deferred, row.Tokens = 0, false, make([]kv.Token, 20)
 			batch.Binds = []engine.SlotBind{{Sampling: engine.SamplingParams{Temperature: 1, RepetitionPenalty: 1.1}}}
@@ -229,18 +249,19 @@ func steps(b engine.Backend) (done int, err error) {
 			break
 		}
 		if tickets = append(tickets, t); len(tickets) == 2 {
-			note(wait())
+			wait()
 		}
 	}
 	for len(tickets) > 0 {
-		note(wait())
+		wait()
 	}
-	return done, err
+	return r
 }
 
 // TestFailingDriver makes each call of a driver fail in each way. If it fails in Open, Open must fail
 // and close the context. Otherwise each ticket must end, the error must name the cause, later calls of
-// Submit must return the same error, and Close must return.
+// Submit must return the same error, and Close must return. But lack of memory fails the rows of its step
+// alone, or if it is lacking for a graph, nothing.
 func TestFailingDriver(t *testing.T) {
 	m, err := model.Open(nanoDir)
 	if err != nil {
@@ -261,11 +282,16 @@ func TestFailingDriver(t *testing.T) {
 		t.Fatal(err)
 	}
 	opening := all.calls
-	if done, err := steps(b); done != 4 || err != nil {
-		t.Fatalf("without a fault: %d steps, %v", done, err)
+	had := all.opened.allocs
+	want := steps(b, 0)
+	if want.done != 4 || want.err != nil {
+		t.Fatalf("without a fault: %+v", want)
 	}
 	if err := b.Close(); err != nil {
 		t.Fatal(err)
+	}
+	if n := all.opened.allocs - had; n != 0 {
+		t.Errorf("%d allocations of device memory by steps, which the budget lacks", n)
 	}
 	if opening < 30 || all.calls < opening+50 {
 		t.Fatalf("%d calls to open, %d in all: too few to test", opening, all.calls)
@@ -275,7 +301,7 @@ func TestFailingDriver(t *testing.T) {
 	if cuda.RaceDetector {
 		last, every = all.calls-1, [failures]int{199, 499, 499, 199}
 	}
-	spared := 0
+	refused := 0
 	for how := range failures {
 		for at := 1; at <= all.calls; at++ {
 			if at%every[how] != 0 && at < last {
@@ -298,13 +324,15 @@ func TestFailingDriver(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if fails(t, b, f) {
-				spared++
+			if how == outOfMemory {
+				refused += refuses(t, b, f, &want)
+			} else {
+				fails(t, b, f)
 			}
 		}
 	}
-	if spared == 0 && !cuda.RaceDetector { // with it too few calls are tried
-		t.Error("no call failed while a graph was made")
+	if refused == 0 && !cuda.RaceDetector { // with it too few calls are tried
+		t.Error("no step failed for lack of memory")
 	}
 }
 
@@ -422,20 +450,50 @@ func TestCloseWaits(t *testing.T) {
 	}
 }
 
-// fails runs steps on a backend whose driver fails. It reports whether the backend continues, because
-// the failing call was for a graph and there was no memory for it.
-func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
+// refuses runs steps on a backend whose driver once has no memory, and then again: the second time all
+// must be as it was without a fault. It returns 1 if rows have failed.
+func refuses(t *testing.T, b *cuda.Backend, f *faulty, want *ran) int {
 	t.Helper()
-	done, err := steps(b)
-	var lost *engine.Error
-	if f.opened.spared {
-		if err := errors.Join(err, b.Close()); done != 4 || err != nil {
-			t.Errorf("%v at call %d, which makes a graph: %d steps, %v", f.failure, f.failAt, done, err)
-		}
-		return true
+	got := steps(b, 0)
+	if call := f.opened.failed; call == "cuEventRecord" || call == "cuEventSynchronize" {
+		lost(t, b, f, &got)
+		return 0
 	}
-	if done == 4 || !errors.As(err, &lost) || !errors.Is(err, f.failure.want()) {
-		t.Errorf("%v at call %d: %d steps, %v", f.failure, f.failAt, done, err)
+	tokens, errs := got.tokens()
+	failed := len(errs) > 0
+	if got.done != 4 || got.err != nil || failed == f.opened.spared || failed && !(errors.Is(errs[0], engine.ErrMemory) && errors.Is(errs[0], cudrv.ErrMemory)) {
+		t.Errorf("out of memory at call %d, %s: %d steps, %v, %v", f.failAt, f.opened.failed, got.done, got.err, errs)
+	}
+	all, _ := want.tokens()
+	if !failed && !slices.Equal(tokens, all) {
+		t.Errorf("out of memory at call %d, which makes a graph: tokens %v, want %v", f.failAt, tokens, all)
+	}
+	again := steps(b, 10)
+	if tokens, errs := again.tokens(); again.err != nil || len(errs) > 0 || !slices.Equal(tokens, all) {
+		t.Errorf("after lack of memory at call %d, %s: tokens %v, want %v; %v, %v", f.failAt, f.opened.failed, tokens, all, again.err, errs)
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+	if failed {
+		return 1
+	}
+	return 0
+}
+
+// fails runs steps on a backend whose driver fails for good.
+func fails(t *testing.T, b *cuda.Backend, f *faulty) {
+	t.Helper()
+	got := steps(b, 0)
+	lost(t, b, f, &got)
+}
+
+// lost checks the outcome of steps on a device that is lost, and what the backend does then.
+func lost(t *testing.T, b *cuda.Backend, f *faulty, got *ran) {
+	t.Helper()
+	var lost *engine.Error
+	if got.done == 4 || !errors.As(got.err, &lost) || !errors.Is(got.err, f.failure.want()) {
+		t.Errorf("%v at call %d: %d steps, %v", f.failure, f.failAt, got.done, got.err)
 	}
 	if _, again := b.Submit(&engine.Batch{Seq: 100}); !errors.As(again, &lost) {
 		t.Errorf("%v at call %d: Submit then returns %v", f.failure, f.failAt, again)
@@ -455,7 +513,6 @@ func fails(t *testing.T, b *cuda.Backend, f *faulty) (spared bool) {
 	if f.opened.closed != 1 {
 		t.Errorf("%v at call %d: the context is closed %d times", f.failure, f.failAt, f.opened.closed)
 	}
-	return false
 }
 
 // TestEndlessKernel checks a kernel that the driver stops for exceeding its limit of instructions.

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"math/bits"
 
+	"go.uber.org/zap"
+
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
@@ -62,12 +64,18 @@ type shape struct {
 // maxGraphs is the number of cached graphs. When one more is needed, all are dropped.
 const maxGraphs = 64
 
-// graphs caches the graphs of decode steps, by shape. A graph contains the addresses of the step's
-// data and of rooms.states, so it is destroyed when one of them is reallocated.
+// graphs caches the graphs of decode steps, by shape. A graph contains the address of the step's data,
+// so it is destroyed when that is reallocated.
 type graphs struct {
-	execs map[shape]cudrv.GraphExec
-	off   bool // kernels are launched one by one
+	execs    map[shape]cudrv.GraphExec
+	off      bool // kernels are launched one by one
+	failures int  // since the last graph that was made
+	rest     int  // steps for which no graph is tried
 }
+
+// firstRest is the number of steps after a failure for which no graph is tried. It doubles with each
+// failure in a row, up to 2^10 times. An attempt costs about as much as a step.
+const firstRest = 8
 
 // fit reports whether the batch can run as a graph: all rows decode, and at least one has logits.
 func (g *graphs) fit(b *engine.Batch) bool {
@@ -78,6 +86,10 @@ func (g *graphs) fit(b *engine.Batch) bool {
 			return false
 		}
 		want = want || r.Sample || r.Digest
+	}
+	if g.rest > 0 && want {
+		g.rest--
+		return false
 	}
 	return want && !g.off
 }
@@ -106,9 +118,14 @@ func (l *launcher) graph() bool {
 				l.err = err
 				return true
 			}
-			l.graphs.off = true // unsupported, or no memory for it
+			g := &l.graphs // unsupported, or no memory for it
+			g.rest = firstRest << min(g.failures, 10)
+			g.failures++
+			l.p.stats.GraphFailures = 1
+			l.cfg.Log.Warn("no graph of a step's kernels: they are launched one by one", zap.Int("steps", g.rest), zap.Error(err))
 			return false
 		}
+		l.graphs.failures = 0
 		if len(l.graphs.execs) == maxGraphs {
 			l.err = l.dropGraphs()
 		}

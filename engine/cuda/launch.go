@@ -112,17 +112,18 @@ func (l *launcher) attention(layer int) {
 		args := append(append([]any{r.acts}, cache...), l.at(p.prefill), l.at(p.slots), l.at(p.positions), int32(c.Heads), l.scale())
 		l.launch(kernel("attn_prefill_"), n, c.KVHeads, 128, l.tileBytes(), args...)
 	}
-	if n := p.sizes.splits; n > 0 {
-		args := append(append([]any{r.states}, cache...), l.at(p.splits), l.meta, l.at(p.slots), l.at(p.positions),
-			int32(c.Heads), int32(0), l.scale(), l.live(liveSplits))
-		l.launch(kernel("attn_decode_"), n, c.KVHeads, 128, l.tileBytes(), args...)
-	}
-	n := p.decoding
-	if p.graph {
-		n = p.sizes.tokens
-	}
-	if n > 0 {
-		l.launch("attn_merge", n, c.Heads, 128, 0, r.acts, r.states, l.at(p.positions), int32(c.Heads), int32(c.HeadDim), int32(0), l.live(liveDecoding))
+	for _, x := range p.passes {
+		items, n, splitsLive, tokensLive := x.splits.n, x.n, cudrv.Ptr(0), cudrv.Ptr(0)
+		if p.graph {
+			items, n, splitsLive, tokensLive = p.sizes.splits, p.sizes.tokens, l.live(liveSplits), l.live(liveDecoding)
+		}
+		first := cudrv.Ptr(x.first)
+		states := r.states - first*cudrv.Ptr(x.maxSplits*l.stateBytes()) // of token 0
+		args := append(append([]any{states}, cache...), l.at(p.splits)+cudrv.Ptr(16*x.splits.at), l.meta, l.at(p.slots), l.at(p.positions),
+			int32(c.Heads), int32(x.maxSplits), l.scale(), splitsLive)
+		l.launch(kernel("attn_decode_"), items, c.KVHeads, 128, l.tileBytes(), args...)
+		out := r.acts + first*cudrv.Ptr(2*kernels.Padded(c.Heads*c.HeadDim))
+		l.launch("attn_merge", n, c.Heads, 128, 0, out, r.states, l.at(p.positions)+4*first, int32(c.Heads), int32(c.HeadDim), int32(x.maxSplits), tokensLive)
 	}
 }
 
@@ -167,7 +168,7 @@ func (l *launcher) samples(lo, n int, live cudrv.Ptr) {
 			continue
 		}
 		at := cudrv.Ptr(4 * vocab * (from - lo))
-		l.launch("sample", to-from, 1, 512, 0, r.drawn+cudrv.Ptr(drawnBytes*from), r.work+at, r.logits+at, l.at(p.draws)+cudrv.Ptr(sampleRowSize*from),
+		l.launch("sample", to-from, 1, kernels.SampleThreads(vocab), 0, r.drawn+cudrv.Ptr(drawnBytes*from), r.work+at, r.logits+at, l.at(p.draws)+cudrv.Ptr(sampleRowSize*from),
 			l.at(p.biases), r.masks, r.failed, r.last, r.counts, int32(vocab), live)
 		from = to
 	}
@@ -200,9 +201,15 @@ func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
 // and w are padded. kind says how the product is stored. bias may be 0. live is the address of the
 // actual number of rows; 0 means m.
 func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
+	k = kernels.Padded(k)
+	if slices := kernels.Slices(m, n, k, l.multiprocessors); slices > 1 {
+		l.launch("gemm_slices", blocks(n, 128), blocks(m, 128)*slices, 256, 0, l.room.parts, in, w, int32(m), int32(n), int32(k), live)
+		l.launch("gemm_sum", blocks(n, 256), m, 256, 0, out, l.room.parts, bias, int32(m), int32(n), int32(k), kind, live)
+		return
+	}
 	g := kernels.GEMMFor(m)
 	gridX, gridY := g.Grid(m, n)
-	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(kernels.Padded(k)), kind, live)
+	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(k), kind, live)
 }
 
 func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args ...any) {

@@ -11,9 +11,6 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// Positions per split of attention, as in attention.cuh.
-const splitTokens = 256
-
 // Flags and results of sample.cu.
 const (
 	flagPenalised = 1
@@ -74,13 +71,6 @@ type maskRun struct {
 	n     int // number of masks
 }
 
-// attentionLists has the work items of attention.
-type attentionLists struct {
-	prefill   part // {first token, count}
-	splits    part // {index in data of its tokens, count, split, end}
-	maxSplits int
-}
-
 // logitLists has lists by sample: first sample 0 of each row with logits, in the order of rows, then
 // sample 1 of each row with drafts, and so on.
 type logitLists struct {
@@ -104,6 +94,7 @@ type drawnSample struct {
 type planner struct {
 	*device
 	plan
+	redo    redo
 	after   []engine.MoveID // the batch's
 	first   []int           // by row: its first token
 	decodes []int           // rows of one token
@@ -116,6 +107,7 @@ type planner struct {
 type lists struct {
 	ids, slots, positions, rowOf, entries, rowSlots []int32
 	prefill, splits, order                          []int32
+	groups                                          [][]int
 	want, topK                                      []int32
 	sampled                                         []int // by row: index of its last sample so far
 }
@@ -124,27 +116,30 @@ type lists struct {
 // until the next call, and nothing reads the batch afterwards but the result of its rows.
 func (p *planner) make(b *engine.Batch) {
 	p.after = append(p.after[:0], b.After...)
-	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, samples: p.samples[:0], turns: p.turns[:0]},
+	passes := p.passes[:0]
+	p.plan = plan{data: p.data[:0], more: p.more[:0], graph: p.graphs.fit(b) && p.onePass(b), rows: len(b.Rows), slotLists: slotLists{copies: p.copies[:0], masks: p.masks[:0]}, logitLists: logitLists{top: -1, samples: p.samples[:0], turns: p.turns[:0]},
 		promptLists: promptLists{spans: p.spans[:0]}}
+	p.passes = passes
 	p.list(1, liveCounts)
-	p.binds(b)
-	p.pageCopies(b)
-	p.setMasks(b)
+	p.binds(slices.Concat(p.redo.binds, b.Binds))
+	p.pageCopies(slices.Concat(p.redo.copies, b.Copies))
+	p.setMasks(b.Masks)
 	p.layOut(b)
 	p.attention(b)
 	p.logits(b)
 	p.prompts(b)
-	p.splitTokens(p.lists.order)
+	p.attentionTokens()
 	p.live()
 	p.stats.CopiedPages = len(b.Copies)
 }
 
-// binds plans the batch's binds. If a slot is bound several times, the last bind counts.
-func (p *planner) binds(b *engine.Batch) {
+// binds plans binds, and clears the slots of rows that have failed for lack of memory. If a slot is bound
+// several times, the last bind counts.
+func (p *planner) binds(binds []engine.SlotBind) {
 	var plain, penalised, entries []int32
-	for i := range b.Binds {
-		bind := &b.Binds[i]
-		if slices.ContainsFunc(b.Binds[i+1:], func(x engine.SlotBind) bool { return x.Slot == bind.Slot }) {
+	for i := range binds {
+		bind := &binds[i]
+		if slices.ContainsFunc(binds[i+1:], func(x engine.SlotBind) bool { return x.Slot == bind.Slot }) {
 			continue
 		}
 		p.params[bind.Slot], p.kept[bind.Slot] = bind.Sampling, 0
@@ -162,12 +157,17 @@ func (p *planner) binds(b *engine.Batch) {
 			}
 		}
 	}
+	for _, s := range p.redo.failed {
+		if slot := int32(s); !slices.Contains(plain, slot) && !slices.Contains(penalised, slot) {
+			plain = append(plain, slot)
+		}
+	}
 	p.cleared, p.clearedCounted, p.counted = p.before(1, plain...), p.before(1, penalised...), p.before(3, entries...)
 }
 
-// pageCopies distributes the batch's page copies over launches. Within a launch no copy touches a
+// pageCopies distributes page copies over launches. Within a launch no copy touches a
 // page that another copy writes, so the result is that of copying one after another.
-func (p *planner) pageCopies(b *engine.Batch) {
+func (p *planner) pageCopies(copies []engine.PageCopy) {
 	var launch []int32
 	touched, written := map[kv.PageID]bool{}, map[kv.PageID]bool{}
 	flush := func() {
@@ -178,7 +178,7 @@ func (p *planner) pageCopies(b *engine.Batch) {
 			clear(written)
 		}
 	}
-	for _, c := range b.Copies {
+	for _, c := range copies {
 		if written[c.Src] || touched[c.Dst] {
 			flush()
 		}
@@ -188,13 +188,16 @@ func (p *planner) pageCopies(b *engine.Batch) {
 	flush()
 }
 
-// setMasks appends the bits of the masks that the batch sets to the buffer more. A dropped mask
-// needs no work: no row names it.
-func (p *planner) setMasks(b *engine.Batch) {
+// setMasks appends the bits of masks to set to the buffer more: the last bits for each mask. A dropped
+// mask needs no work: no row names it.
+func (p *planner) setMasks(masks []engine.MaskSet) {
 	p.before(1) // aligns more
-	p.newMasks = append(p.newMasks[:0], b.Masks...)
-	slices.SortFunc(p.newMasks, func(x, y engine.MaskSet) int { return cmp.Compare(x.ID, y.ID) })
-	for _, m := range p.newMasks {
+	p.newMasks = append(append(p.newMasks[:0], p.redo.masks...), masks...)
+	slices.SortStableFunc(p.newMasks, func(x, y engine.MaskSet) int { return cmp.Compare(x.ID, y.ID) })
+	for i, m := range p.newMasks {
+		if i+1 < len(p.newMasks) && p.newMasks[i+1].ID == m.ID {
+			continue
+		}
 		if n := len(p.masks); n > 0 && p.masks[n-1].first+engine.MaskID(p.masks[n-1].n) == m.ID {
 			p.masks[n-1].n++
 		} else {
@@ -283,6 +286,11 @@ func (p *planner) tableEntries(b *engine.Batch, entries []int32) []int32 {
 			}
 		}
 	}
+	if p.redo.tables {
+		for s := range engine.Slot(p.cfg.MaxSlots) {
+			lacks(s, 0, len(p.pages.Of(s)))
+		}
+	}
 	for i := range b.Binds {
 		s := b.Binds[i].Slot
 		lacks(s, 0, len(p.pages.Of(s)))
@@ -307,80 +315,6 @@ func (p *planner) appended(b *engine.Batch, s engine.Slot) (n int) {
 		}
 	}
 	return n
-}
-
-// attention makes the work items of attention. A prompt is cut into items of up to 64/group
-// tokens, because the group query heads of a KV head make group rows of each token, and an item
-// has up to 64 rows. A decoding token has an item for each split of its context. Tokens with the
-// same pages in a full split share an item.
-func (p *planner) attention(b *engine.Batch) {
-	group := p.model.Heads / p.model.KVHeads
-	prefill, splits, order := p.lists.prefill[:0], p.lists.splits[:0], p.lists.order[:0]
-	for i := range b.Rows {
-		n := b.Rows[i].Len()
-		for at := 0; n > 1 && at < n; at += 64 / group {
-			prefill = append(prefill, int32(p.first[i]+at), int32(min(64/group, n-at)))
-		}
-	}
-	p.maxSplits = 0
-	for _, i := range p.decodes {
-		p.maxSplits = max(p.maxSplits, int(b.Rows[i].Start)/splitTokens+1)
-	}
-	var groups [][]int // rows with equal pages in the split
-	for s := range p.maxSplits {
-		groups = groups[:0]
-		byPage := map[kv.PageID]int{} // first page of the split -> group
-		for _, i := range p.decodes {
-			r := &b.Rows[i]
-			end := int(r.Start) + 1
-			if end <= s*splitTokens {
-				continue
-			}
-			if end < (s+1)*splitTokens {
-				splits = append(splits, int32(len(order)), 1, int32(s), int32(end))
-				order = append(order, int32(p.first[i]))
-				continue
-			}
-			pages := splitPages(p.pages.Of(r.Slot), s, p.cfg.PageTokens)
-			g, ok := byPage[pages[0]]
-			if !ok || !slices.Equal(splitPages(p.pages.Of(b.Rows[groups[g][0]].Slot), s, p.cfg.PageTokens), pages) {
-				g = len(groups)
-				byPage[pages[0]] = g
-				groups = append(groups, nil)
-			}
-			groups[g] = append(groups[g], i)
-		}
-		end := int32((s + 1) * splitTokens)
-		for _, g := range groups {
-			for len(g) > 0 {
-				n := min(len(g), 64/group)
-				splits = append(splits, int32(len(order)), int32(n), int32(s), end)
-				for _, i := range g[:n] {
-					order = append(order, int32(p.first[i]))
-				}
-				g = g[n:]
-			}
-		}
-	}
-	p.lists.prefill, p.lists.splits, p.lists.order = prefill, splits, order
-	p.prefill = p.list(2, 0, prefill...)
-	p.splits = p.list(4, p.size(&p.sizes.splits, len(splits)/4, 1, math.MaxInt), splits...)
-}
-
-// splitTokens appends order, the tokens of all splits, to data and adds the list's index to the
-// work items, which so far count from the start of order. It is the last list of data: its length
-// varies, and the offsets of other lists must not depend on it.
-func (p *planner) splitTokens(order []int32) {
-	first := uint32(p.list(1, 0, order...).at / 4)
-	for i := range p.splits.n {
-		at := p.data[p.splits.at+16*i:]
-		binary.LittleEndian.PutUint32(at, first+binary.LittleEndian.Uint32(at))
-	}
-}
-
-// splitPages returns the pages of split s, which must be full.
-func splitPages(pages []kv.PageID, s, pageTokens int) []kv.PageID {
-	return pages[s*splitTokens/pageTokens : (s+1)*splitTokens/pageTokens]
 }
 
 // logits lists the samples and digests of rows, and their sampling parameters.

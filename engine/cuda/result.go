@@ -15,6 +15,13 @@ import (
 func (b *Backend) result(j *job) *engine.Result {
 	o, out := &j.plan, reply(j.place.out)
 	res := &engine.Result{Seq: j.Batch.Seq, Stats: o.stats}
+	if o.refused != nil {
+		res.Stats = engine.StepStats{MemoryFailures: 1}
+		for i := range j.Batch.Rows {
+			res.Out = append(res.Out, engine.RowOut{Row: i, Err: o.refused})
+		}
+		return res
+	}
 	next, spans := 0, o.spans
 	for i := range j.Batch.Rows {
 		r := &j.Batch.Rows[i]

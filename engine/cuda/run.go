@@ -2,8 +2,11 @@ package cuda
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"slices"
+
+	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
@@ -11,11 +14,24 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// place holds the resources of one pending job: an event, and pinned memory for input and
-// output. The launching goroutine allocates them at first use.
+// place holds the resources of one pending job: an event, and for a batch pinned memory for input and
+// output, which the launching goroutine allocates at first use.
 type place struct {
 	event   cudrv.Event
 	in, out []byte
+}
+
+// newPlaces returns n places, each with an event.
+func newPlaces(ctx cudrv.Context, n int) (chan *place, error) {
+	places := make(chan *place, n)
+	for range n {
+		e, err := ctx.NewEvent()
+		if err != nil {
+			return nil, err
+		}
+		places <- &place{event: e}
+	}
+	return places, nil
 }
 
 // outcome is a copy of the parts of a plan that the waiting goroutine needs. The planner reuses the
@@ -24,8 +40,9 @@ type outcome struct {
 	rows int
 	logitLists
 	promptLists
-	logits int // bytes of logits to copy to the host, 0 if no digest is requested
-	stats  engine.StepStats
+	logits  int // bytes of logits to copy to the host, 0 if no digest is requested
+	stats   engine.StepStats
+	refused error // fails all rows: the device had too little memory for the step
 }
 
 func (o *outcome) promptNormsAt() int  { return o.logitsAt() + o.logits }
@@ -63,7 +80,8 @@ func (b *Backend) launch() {
 			b.finish(j, engine.ErrClosed)
 			continue
 		case err == nil:
-			j.place = <-b.places
+			j.from = b.dev.places(j)
+			j.place = <-j.from
 			err = b.queue(p, j)
 		}
 		if err != nil {
@@ -77,18 +95,12 @@ func (b *Backend) launch() {
 // queue queues the work of job j on its stream, and records the job's event after it.
 func (b *Backend) queue(p *planner, j *job) error {
 	d, pl := b.dev, j.place
-	var err error
 	if j.Batch != nil {
 		if !b.watch.read() {
 			return lostError("step", ErrStuck)
 		}
 		p.make(j.Batch)
 		b.watch.stopRead()
-	}
-	if pl.event == 0 {
-		if pl.event, err = d.ctx.NewEvent(); err != nil {
-			return lostError("event", err)
-		}
 	}
 	if j.Batch == nil {
 		c := cudamem.Copy{ID: uint64(j.Move.ID), ToDevice: j.Move.To == kv.TierDevice, Pages: j.Move.Pages, Memory: j.Memory, Done: pl.event}
@@ -99,8 +111,18 @@ func (b *Backend) queue(p *planner, j *job) error {
 			return lostError("step", err)
 		}
 	}
-	if err := b.step(p, j); err != nil {
+	if err := b.step(p, j); errors.Is(err, cudrv.ErrMemory) {
+		if !b.watch.read() {
+			return lostError("step", ErrStuck)
+		}
+		p.giveUp(j.Batch)
+		b.watch.stopRead()
+		j.plan.refused = fmt.Errorf("%w: %w", engine.ErrMemory, err)
+		d.cfg.Log.Warn("a step fails for lack of GPU memory", zap.Error(err))
+	} else if err != nil {
 		return lostError("step", err)
+	} else {
+		p.redo = redo{}
 	}
 	return lostError("record", d.ctx.Record(pl.event, d.stream))
 }
@@ -111,10 +133,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	d, pl, plan := b.dev, j.place, &p.plan
 	n := plan.moreAt() + len(plan.more)
 	d.uploaded = n
-	if err := d.grow(&d.meta, &d.metaBytes, n); err != nil {
-		return err
-	}
-	if err := d.grow(&d.room.states, &d.statesBytes, 4*plan.decoding*plan.maxSplits*d.model.Heads*(d.model.HeadDim+2)); err != nil {
+	if err := d.growMeta(n); err != nil {
 		return err
 	}
 	if err := d.growHost(&pl.in, n); err != nil {
@@ -144,6 +163,7 @@ func (b *Backend) step(p *planner, j *job) error {
 	if err := l.step(logits); err != nil {
 		return err
 	}
+	o.stats.GraphFailures = plan.stats.GraphFailures
 	return b.fetch(pl, o, logits == nil)
 }
 

@@ -158,8 +158,8 @@ func TestMachineCode(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if done, err := steps(b); done != 4 || err != nil {
-			t.Errorf("%d steps, %v", done, err)
+		if r := steps(b, 0); r.done != 4 || r.err != nil {
+			t.Errorf("%d steps, %v", r.done, r.err)
 		}
 		if err := b.Close(); err != nil {
 			t.Fatal(err)

@@ -46,6 +46,9 @@ func supported(c *model.Config) error {
 	if c.Heads/c.KVHeads > 16 {
 		errs = append(errs, fmt.Errorf("cuda: %d query heads for a KV head, at most 16", c.Heads/c.KVHeads))
 	}
+	if c.Vocab > kernels.MaxVocab {
+		errs = append(errs, fmt.Errorf("cuda: a vocabulary of %d tokens, at most %d", c.Vocab, kernels.MaxVocab))
+	}
 	return errors.Join(errs...)
 }
 

@@ -75,6 +75,8 @@ type Totals struct {
 	Steps               uint64            `json:"steps" metric:"steps_total" help:"Steps of the device."`
 	Rows                uint64            `json:"rows" metric:"step_rows_total" help:"Sequences in the steps of the device, added up."`
 	StepSeconds         float64           `json:"step_seconds" metric:"step_seconds_total" help:"Time that the device took for steps."`
+	GraphFailures       int               `json:"graph_failures" metric:"graph_failures_total" help:"Steps whose kernels were launched one by one, because the GPU's driver made no graph of them."`
+	MemoryFailures      int               `json:"memory_failures" metric:"step_memory_failures_total" help:"Steps that failed with all their requests, because the device had too little memory."`
 	PromptTokens        uint64            `json:"prompt_tokens" metric:"prompt_tokens_total" alias:"vllm" help:"Prompt tokens of admitted requests."`
 	QueriedTokens       uint64            `json:"queried_tokens" metric:"prefix_cache_queries_total" alias:"vllm" help:"Prompt tokens looked up in the prefix cache."`
 	CachedTokens        uint64            `json:"cached_tokens" metric:"prefix_cache_hits_total" alias:"vllm" help:"Prompt tokens found in the prefix cache."`
@@ -164,6 +166,7 @@ func StatsOf(info *engine.Info, s *coppice.Stats) Stats {
 	st.Pool.Usage = float64(st.Pool.HeldPages+st.Pool.ProtectedPages) / float64(max(m.PoolPages, 1))
 	t := &st.Totals
 	t.StepSeconds, t.HitRate, t.QueriedTokens, t.DeviceTokens = seconds(s.Engine.Nanos), m.HitRate(), m.PromptTokens, m.CachedTokens
+	t.GraphFailures, t.MemoryFailures = s.Engine.GraphFailures, s.Engine.MemoryFailures
 	_, t.EvictedPages = m.Cache.Evicted()
 	t.Stops, t.Lengths, t.Aborts, t.Errors = m.Endings[scheduler.Stop], m.Endings[scheduler.Length], m.Endings[scheduler.Abort], m.Endings[scheduler.Failed]
 	t.Endings = map[string]uint64{"stop": t.Stops, "length": t.Lengths, "abort": t.Aborts, "error": t.Errors}

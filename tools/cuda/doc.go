@@ -10,4 +10,9 @@
 //	go run . -tree DIR install    # once
 //	go run . -tree DIR build      # after a change of a kernel
 //	go run . -tree DIR check      # compile again and compare, as CI does
+//
+// It also writes a folder to carry to a machine with a GPU that has neither Go nor a C compiler: the
+// program coppice, and gpucheck.sh, which runs coppice gpucheck and keeps the report.
+//
+//	go run . carry DIR
 package main

@@ -30,6 +30,13 @@ func main() {
 	requirements := flag.String("requirements", "requirements.txt", "the packages and their hashes")
 	machine := flag.Bool("cubins", true, "also machine code for "+cubinTarget)
 	flag.Parse()
+	if flag.Arg(0) == "carry" && flag.NArg() == 2 {
+		if err := carry(flag.Arg(1)); err != nil {
+			fmt.Fprintln(os.Stderr, "cuda:", err)
+			os.Exit(1)
+		}
+		return
+	}
 	if *tree == "" || flag.NArg() == 0 {
 		flag.Usage()
 		os.Exit(2)

@@ -33,6 +33,9 @@ type Properties struct {
 	Multiprocessors    int
 	SharedPerBlock     int // bytes; the most that SetMaxDynamicShared accepts
 	MaxThreadsPerBlock int
+
+	// Highest clocks, width of the memory's bus, and L2; 0 in the interpreter.
+	ClockKHz, MemoryClockKHz, BusBits, L2Bytes int
 }
 
 // Context is an open device.

@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/internal/dlopen"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
+	"github.com/coppice-llm/coppice/engine/cuda/gpucheck"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 )
 
@@ -77,17 +78,10 @@ func (j *judge) Helper()               {}
 func (j *judge) Errorf(string, ...any) { j.failed = true }
 func (j *judge) Fatal(...any)          { panic(j) }
 
-// finds reports whether a check fails on driver d.
-func finds(t *testing.T, d cudrv.Driver, check func(b *bench)) (failed bool) {
+// finds reports whether the check of that name fails on driver d.
+func finds(t *testing.T, d cudrv.Driver, check string) (failed bool) {
 	t.Helper()
 	j := &judge{TB: t}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	context, err := d.Open(0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer context.Close()
 	defer func() {
 		if r := recover(); r == j {
 			failed = true
@@ -95,10 +89,14 @@ func finds(t *testing.T, d cudrv.Driver, check func(b *bench)) (failed bool) {
 			panic(r)
 		}
 	}()
-	b := &bench{t: j, d: d, Context: context}
-	b.s = must(b, context.NewStream)
-	check(b)
-	return j.failed
+	for _, c := range gpucheck.DriverChecks() {
+		if c.Name == check {
+			c.Run(j, d, 0)
+			return j.failed
+		}
+	}
+	t.Fatalf("no check %s", check)
+	return false
 }
 
 // TestFlags checks that the suite fails drivers that pass other flags: streams that wait for the default
@@ -114,8 +112,8 @@ func TestFlags(t *testing.T) {
 	for _, c := range []struct {
 		call  string
 		flags uint64
-		check func(b *bench)
-	}{{"cuStreamCreate", 0, capturing}, {"cuStreamBeginCapture_v2", captureGlobal, capturing}, {"cuEventCreate", eventNoTiming, events}} {
+		check string
+	}{{"cuStreamCreate", 0, "capturing"}, {"cuStreamBeginCapture_v2", captureGlobal, "capturing"}, {"cuEventCreate", eventNoTiming, "events"}} {
 		s.change = nil
 		if finds(t, d, c.check) {
 			t.Errorf("the check of %s fails without a planted bug", c.call)

@@ -43,7 +43,8 @@ var calls = []call{
 	}},
 	{"cuDeviceGetAttribute", 3, func(s *stub, a []uint64) error {
 		p, err := s.driver.Properties(int(int32(a[2])))
-		put(a[0], int32(map[uint32]int{1: p.MaxThreadsPerBlock, 16: p.Multiprocessors, 75: p.Major, 76: p.Minor, 97: p.SharedPerBlock}[uint32(a[1])]))
+		put(a[0], int32(map[uint32]int{1: p.MaxThreadsPerBlock, 16: p.Multiprocessors, 75: p.Major, 76: p.Minor, 97: p.SharedPerBlock,
+			13: p.ClockKHz, 36: p.MemoryClockKHz, 37: p.BusBits, 38: p.L2Bytes}[uint32(a[1])]))
 		return err
 	}},
 	{"cuDevicePrimaryCtxRetain", 2, (*stub).retain},

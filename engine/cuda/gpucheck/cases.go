@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 )
 
 // exact returns a case of one launch whose bits must equal the interpreter's.
@@ -28,7 +29,7 @@ func samplingCases(r *rand.Rand) []kernelCase {
 	}
 	bias := binary.LittleEndian.AppendUint32(words(9), math.Float32bits(3))
 	return []kernelCase{
-		exact("sample", "sample", [3]int{rows}, 512, func(p []cudrv.Ptr) []byte {
+		exact("sample", "sample", [3]int{rows}, kernels.SampleThreads(vocab), func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[7], p[6], p[1], p[0], p[2], cudrv.Ptr(0), p[3], p[4], p[5], int32(vocab), cudrv.Ptr(0))
 		}, draws, logits, bias, words(0, 0, 0), words(0, 0, 0), counts, make([]byte, 4*rows*vocab), make([]byte, 12*rows)),
 		exact("sample", "logprobs", [3]int{rows}, 512, func(p []cudrv.Ptr) []byte {

@@ -14,6 +14,8 @@ type bench struct {
 	cudrv.Context
 	s        cudrv.Stream
 	from, to cudrv.Event
+	image    func(module string) []byte // default: PTX
+	loaded   map[string]cudrv.Module
 	err      error
 }
 
@@ -25,7 +27,7 @@ func with(cfg *Config, do func(b *bench)) error {
 	if err != nil {
 		return err
 	}
-	b := &bench{Context: c}
+	b := &bench{Context: c, image: kernels.PTX, loaded: map[string]cudrv.Module{}}
 	b.s, b.err = c.NewStream()
 	for _, e := range []*cudrv.Event{&b.from, &b.to} {
 		if b.err == nil {
@@ -58,11 +60,14 @@ func (b *bench) function(module, name string) (f cudrv.Function) {
 	if b.err != nil {
 		return 0
 	}
-	m, err := b.Load(kernels.PTX(module))
-	if err == nil {
-		f, err = b.Function(m, name)
+	m, ok := b.loaded[module]
+	if !ok {
+		m, b.err = b.Load(b.image(module))
 	}
-	b.err = err
+	if b.err == nil {
+		b.loaded[module] = m
+		f, b.err = b.Function(m, name)
+	}
 	return f
 }
 

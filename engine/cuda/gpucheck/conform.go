@@ -32,20 +32,33 @@ func (t *tester) Errorf(f string, a ...any) { t.err = errors.Join(t.err, fmt.Err
 func (t *tester) Fatal(a ...any)            { panic(stopped{errors.New(fmt.Sprint(a...))}) }
 func (t *tester) Fatalf(f string, a ...any) { panic(stopped{fmt.Errorf(f, a...)}) }
 
-// try runs one check of the suite.
-func try(f enginetest.Factory, name string) (err error) {
+// tried runs a check with a tester, and returns its errors.
+func tried(check func(t *tester) error) (err error) {
 	t := &tester{}
 	defer func() {
 		switch x := recover().(type) {
 		case nil:
 		case stopped:
-			err = x.err
+			err = errors.Join(t.err, x.err)
 		default:
 			panic(x)
 		}
 	}()
-	err = enginetest.Try(t, f, name)
+	err = check(t)
 	return errors.Join(err, t.err)
+}
+
+// driverSuite runs the checks of drivers, but for those after which the device is lost.
+func driverSuite(ctx context.Context, cfg *Config, r *Report) error {
+	for _, c := range DriverChecks() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if !c.Loses {
+			r.check(cfg, "driver/"+c.Name, tried(func(t *tester) error { c.Run(t, cfg.Driver, cfg.Device); return nil }), "")
+		}
+	}
+	return nil
 }
 
 // nano opens the small model of the suite. Its files are mapped and need no names after that.
@@ -88,7 +101,7 @@ func conformance(ctx context.Context, cfg *Config, r *Report) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		r.check(cfg, "conformance/"+c.Name, try(factory, c.Name), "")
+		r.check(cfg, "conformance/"+c.Name, tried(func(t *tester) error { return enginetest.Try(t, factory, c.Name) }), "")
 	}
 	return nil
 }

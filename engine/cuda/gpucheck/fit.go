@@ -14,7 +14,7 @@ func fit(ctx context.Context, cfg *Config, r *Report) error {
 	if cfg.Steps == nil {
 		return nil
 	}
-	b, err := openMeasured(cfg)
+	b, err := openMeasured(cfg, r)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -34,64 +35,102 @@ type kernelCase struct {
 	limit    float64
 }
 
-// kernelsAgree compares kernels on the device with the interpreter. Tests compare the interpreter's
-// results with f64.
+// kernelsAgree compares kernels on the device with the interpreter: compiled by the driver from PTX, and
+// as machine code if there is some for the device. Tests compare the interpreter's results with f64.
 func kernelsAgree(ctx context.Context, cfg *Config, r *Report) error {
 	model := *cfg
-	model.Driver, model.Device = vm.New(ptxvm.Config{MemoryBytes: 64 << 20}), 0
-	for _, c := range kernelCases(rand.New(rand.NewPCG(5, 6))) {
-		if err := ctx.Err(); err != nil {
+	model.Driver, model.Device = vm.New(ptxvm.Config{MemoryBytes: 256 << 20}), 0
+	cases := kernelCases(rand.New(rand.NewPCG(5, 6)))
+	want, errs, err := results(ctx, &model, kernels.PTX, cases)
+	if err = errors.Join(append(errs, err)...); err != nil {
+		return err
+	}
+	images := []image{{"", kernels.PTX}}
+	if major, minor := r.Device.Major, r.Device.Minor; kernels.Cubin("pages", major, minor) != nil {
+		images = []image{{" from PTX", kernels.PTX}, {" as machine code", func(name string) []byte { return kernels.Cubin(name, major, minor) }}}
+	}
+	for _, from := range images {
+		got, errs, err := results(ctx, cfg, from.of, cases)
+		for i := range got {
+			c, detail, err := &cases[i], "", errs[i]
+			if err == nil {
+				apart := c.apart(got[i], want[i])
+				detail = fmt.Sprintf("relative distance %.2g", apart)
+				if !(apart <= c.limit) {
+					err = fmt.Errorf("%s from the interpreter, at most %.2g", detail, c.limit)
+				}
+			}
+			r.check(cfg, "kernels/"+c.name+from.name, err, detail)
+		}
+		if err != nil {
 			return err
 		}
-		got, err := c.run(cfg)
-		var want []byte
-		if err == nil {
-			want, err = c.run(&model)
-		}
-		detail := ""
-		if err == nil {
-			apart := c.apart(got, want)
-			detail = fmt.Sprintf("relative distance %.2g", apart)
-			if !(apart <= c.limit) {
-				err = fmt.Errorf("%s from the interpreter, at most %.2g", detail, c.limit)
-			}
-		}
-		r.check(cfg, "kernels/"+c.name, err, detail)
 	}
 	return nil
 }
 
-// run returns the last buffer after all launches.
-func (c *kernelCase) run(cfg *Config) (out []byte, err error) {
+// image is a form of the kernels' modules.
+type image struct {
+	name string
+	of   func(module string) []byte
+}
+
+// results runs all cases with modules of one form. A case that fails does not keep the next one from
+// running, unless the device is lost.
+func results(ctx context.Context, cfg *Config, of func(module string) []byte, cases []kernelCase) (out [][]byte, errs []error, err error) {
 	err = with(cfg, func(b *bench) {
-		var p []cudrv.Ptr
-		var host []byte
-		for _, data := range c.buffers {
-			at := b.alloc(len(data))
-			p = append(p, at)
-			if b.err == nil {
-				host, b.err = b.HostAlloc(len(data))
-			}
-			if b.err != nil {
+		b.image = of
+		for i := range cases {
+			if ctx.Err() != nil {
+				b.do(ctx.Err())
 				return
 			}
-			copy(host, data)
-			b.do(b.CopyIn(b.s, at, host))
+			got := cases[i].run(b)
+			out, errs, b.err = append(out, got), append(errs, b.err), nil
 		}
-		for _, l := range c.launches {
-			f := b.function(l.module, l.kernel)
-			if l.shared > 0 {
-				b.do(b.SetMaxDynamicShared(f, l.shared))
-			}
-			if b.err == nil {
-				b.err = b.Launch(f, cudrv.Launch{Grid: l.grid, Block: [3]int{l.threads}, SharedBytes: l.shared, Stream: b.s, Args: l.args(p)})
-			}
-		}
-		b.do(b.CopyOut(b.s, host, p[len(p)-1]))
-		b.do(b.SyncStream(b.s))
-		out = append([]byte(nil), host...)
 	})
-	return out, err
+	return out, errs, err
+}
+
+// run returns the last buffer after all launches.
+func (c *kernelCase) run(b *bench) (out []byte) {
+	var p []cudrv.Ptr
+	var host []byte
+	defer func() {
+		for _, at := range p {
+			if at != 0 {
+				b.do(b.Free(at))
+			}
+		}
+	}()
+	for _, data := range c.buffers {
+		at := b.alloc(len(data))
+		p = append(p, at)
+		if b.err == nil {
+			host, b.err = b.HostAlloc(len(data))
+		}
+		if b.err != nil {
+			return nil
+		}
+		pinned := host
+		defer func() { b.do(b.HostFree(pinned)) }()
+		copy(host, data)
+		b.do(b.CopyIn(b.s, at, host))
+	}
+	for _, l := range c.launches {
+		f := b.function(l.module, l.kernel)
+		if b.err == nil && l.shared > 0 {
+			b.err = b.SetMaxDynamicShared(f, l.shared)
+		}
+		if b.err == nil {
+			b.err = b.Launch(f, cudrv.Launch{Grid: l.grid, Block: [3]int{l.threads}, SharedBytes: l.shared, Stream: b.s, Args: l.args(p)})
+		}
+	}
+	if b.err == nil {
+		b.err = b.CopyOut(b.s, host, p[len(p)-1])
+	}
+	b.do(b.SyncStream(b.s))
+	return slices.Clone(host)
 }
 
 // apart returns the relative L2 distance of got from want, 0 if all bits are equal.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 
@@ -30,22 +31,27 @@ type Config struct {
 	Checks []string
 	// Model is the shape whose speed is measured; default: Llama-3.1-8B.
 	Model *model.Config
-	// Batches are the numbers of rows whose decoding is measured, default 1, 64 and 256. Each row
-	// has Context positions, default 1,024. Prompt is the length of the measured prompt, default
-	// 4,096. Another measurement decodes SharedRows rows, default 64, that share a prefix of
-	// Shared tokens, default 8,192.
+	// Batches are the numbers of rows whose decoding is measured, default 1, 8, 64, 65, 128 and 256.
+	// Each row has Context positions, default 1,024. Long are more contexts, for one row and for 64,
+	// default 32,768 and 131,072. Prompt is the length of the measured prompt, default 4,096; another
+	// one has an eighth of it, and another 64 tokens after each of Long. Another measurement decodes
+	// SharedRows rows, default 64, that share a prefix of Shared tokens, default 8,192.
 	Batches    []int
 	Context    int `default:"1024"`
+	Long       []int
 	Prompt     int `default:"4096"`
 	Shared     int `default:"8192"`
 	SharedRows int `default:"64"`
 	CopyBytes  int `default:"256<<20"` // size of the measured copies; default 256 MiB
 	GEMM       int `default:"4096"`    // rows, columns and depth of the measured product; default 4,096
+	Repeats    int `default:"20"`      // launches of a kernel that is measured alone, after one to warm up; default 20
 	// Steps measures steps of many shapes on a backend of the model, to fit a profile to them;
 	// nil: no profile is fitted.
 	Steps func(ctx context.Context, b engine.Backend) ([]sim.Sample, error)
 	// More has parts that run after those of this package.
 	More []Part
+	// Only names the parts to run; nil: all.
+	Only []string
 	// Save is called before the first part and after each part with the report so far, to keep it in
 	// case that the process or the machine does not get to the end.
 	Save func(r *Report) error
@@ -60,8 +66,8 @@ type Part struct {
 
 // Tiny returns c with sizes that the interpreter runs in seconds, to try the checks without a GPU.
 func (c Config) Tiny() Config {
-	c.Checks, c.Batches, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "moves"}, []int{1, 2}, 20, 32, 16, 4
-	c.Fuzz, c.CopyBytes, c.GEMM = time.Nanosecond, 1<<12, 128
+	c.Checks, c.Batches, c.Long, c.Context, c.Prompt, c.Shared, c.SharedRows = []string{"logprobs", "moves"}, []int{1, 2}, []int{150}, 20, 32, 16, 4
+	c.Fuzz, c.CopyBytes, c.GEMM, c.Repeats = time.Nanosecond, 1<<12, 128, 1
 	c.Model = &model.Config{Hidden: 64, Layers: 1, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 96, Vocab: 320, MaxPositions: 256, NormEps: 1e-5, RopeTheta: 10000}
 	return c
 }
@@ -70,10 +76,13 @@ func (c Config) withDefaults() Config {
 	c = bounds.Fill(c)
 	if c.Model == nil {
 		c.Model = &model.Config{Architecture: "LlamaForCausalLM", Hidden: 4096, Layers: 32, Heads: 32, KVHeads: 8, HeadDim: 128, FFN: 14336,
-			Vocab: 128256, MaxPositions: 16384, NormEps: 1e-5, RopeTheta: 500000}
+			Vocab: 128256, MaxPositions: 132 << 10, NormEps: 1e-5, RopeTheta: 500000}
 	}
 	if c.Batches == nil {
-		c.Batches = []int{1, 64, 256}
+		c.Batches = []int{1, 8, 64, 65, 128, 256}
+	}
+	if c.Long == nil {
+		c.Long = []int{32 << 10, 128 << 10}
 	}
 	if c.Log == nil {
 		c.Log = func(string) {}
@@ -93,8 +102,10 @@ type Report struct {
 	Device   cudrv.Properties
 	Parts    []PartResult // the parts that have ended, in order
 	Complete bool         // all parts have ended
+	Warnings []string     `json:",omitempty"` // of the backend: graphs that the driver did not make, lack of memory
 	Checks   []Check
 	Ceilings Ceilings
+	Kernels  []Kernel
 	Speed    []Speed
 	// Profile is the profile of a simulated device, fitted to Steps.
 	Profile *sim.Profile   `json:",omitempty"`
@@ -132,6 +143,7 @@ type Speed struct {
 	Tokens   int
 	Seconds  float64
 	PerSec   float64 `json:"tokens_per_second"`
+	Expected float64 `json:",omitempty"` // seconds by the cost model of package kernels, if it knows the device
 	OfMemory float64 `json:",omitempty"` // bandwidth of loading weights and KV, as a share of the copy's
 	OfGEMM   float64 `json:",omitempty"` // share of the measured product's rate
 	Note     string  `json:",omitempty"`
@@ -178,8 +190,17 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if r.Device, err = cfg.Driver.Properties(cfg.Device); err != nil {
 		return nil, err
 	}
+	all := append(parts(&cfg, r), cfg.More...)
+	for _, name := range cfg.Only {
+		if !slices.ContainsFunc(all, func(p Part) bool { return p.Name == name }) {
+			return nil, fmt.Errorf("gpucheck: no part %q", name)
+		}
+	}
 	err = cfg.Save(r)
-	for _, p := range append(parts(&cfg, r), cfg.More...) {
+	for _, p := range all {
+		if cfg.Only != nil && !slices.Contains(cfg.Only, p.Name) {
+			continue
+		}
 		if ctx.Err() != nil {
 			return r, errors.Join(err, ctx.Err())
 		}
@@ -195,7 +216,7 @@ func parts(cfg *Config, r *Report) (all []Part) {
 		name string
 		run  func(context.Context, *Config, *Report) error
 	}{
-		{"conformance", conformance}, {"kernels", kernelsAgree}, {"bits", invariance}, {"ceilings", ceilings}, {"speed", speed}, {"profile", fit},
+		{"driver", driverSuite}, {"conformance", conformance}, {"kernels", kernelsAgree}, {"bits", invariance}, {"bits at size", bitsAtSize}, {"ceilings", ceilings}, {"kernels alone", kernelsAlone}, {"speed", speed}, {"profile", fit},
 	} {
 		all = append(all, Part{p.name, func(ctx context.Context) error { return p.run(ctx, cfg, r) }})
 	}
@@ -254,6 +275,12 @@ func (r *Report) String() string {
 			fmt.Fprintf(&b, "  NOT DONE %s\n", p.Error)
 		}
 	}
+	if d := &r.Device; d.ClockKHz > 0 {
+		fmt.Fprintf(&b, "%d multiprocessors at up to %d MHz, memory at up to %d MHz on %d bits, %d MiB of L2\n", d.Multiprocessors, d.ClockKHz/1000, d.MemoryClockKHz/1000, d.BusBits, d.L2Bytes>>20)
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&b, "  WARNING %s\n", w)
+	}
 	fmt.Fprintf(&b, "%d checks, %d failed\n", len(r.Checks), r.Failed())
 	for _, c := range r.Checks {
 		if !c.OK {
@@ -264,6 +291,13 @@ func (r *Report) String() string {
 	fmt.Fprintf(&b, "copy %.0f GB/s, to the device %.1f, to the host %.1f; pages to the host %.1f, back %.1f\n", c.CopyBytesPerSecond/1e9, c.ToDevice/1e9, c.ToHost/1e9,
 		c.PagesToHost/1e9, c.ToPages/1e9)
 	fmt.Fprintf(&b, "product %.1f Tflop/s, launch %.2f µs\n", c.ProductFlopsPerSec/1e12, c.LaunchSeconds*1e6)
+	for _, k := range r.Kernels {
+		fmt.Fprintf(&b, "%-56s %10.1f µs, %.0f %% of the copy", k.Name, 1e6*k.Seconds, 100*k.OfMemory)
+		if k.Expected > 0 {
+			fmt.Fprintf(&b, ", %.0f %% of the peak, %.0f %% of the model's rate", 100*k.OfPeak, 100*k.Expected/max(k.Seconds, 1e-9))
+		}
+		b.WriteByte('\n')
+	}
 	for _, s := range r.Speed {
 		fmt.Fprintf(&b, "%-44s %10.1f tokens/s", s.Name, s.PerSec)
 		if s.OfMemory > 0 {
@@ -271,6 +305,9 @@ func (r *Report) String() string {
 		}
 		if s.OfGEMM > 0 {
 			fmt.Fprintf(&b, ", %.0f %% of the product", 100*s.OfGEMM)
+		}
+		if s.Expected > 0 && s.Seconds > 0 {
+			fmt.Fprintf(&b, ", %.0f %% of the model's rate", 100*s.Expected/s.Seconds)
 		}
 		if s.Note != "" {
 			fmt.Fprintf(&b, " (%s)", s.Note)

@@ -4,7 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
@@ -23,28 +27,47 @@ type meter struct {
 	b     *cuda.Backend
 	info  engine.Info
 	shape kernels.Shape
+	gpu   kernels.GPU // zero if the cost model does not know the device
 	seq   uint64
+	// sampling is that of rows that decode.
+	sampling engine.SamplingParams
 }
 
-// openMeasured opens a backend with the measured model.
-func openMeasured(cfg *Config) (*cuda.Backend, error) {
+// openMeasured opens a backend with the measured model. Its warnings become part of the report.
+func openMeasured(cfg *Config, r *Report) (*cuda.Backend, error) {
 	rows := cfg.SharedRows
 	for _, n := range cfg.Batches {
 		rows = max(rows, n)
 	}
 	return cuda.Open(model.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
-		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows)})
+		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows), Log: warnings(r)})
 }
+
+// warnings returns a logger that adds warnings to the report.
+func warnings(r *Report) *zap.Logger {
+	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message"}), zapcore.Lock(lines{r}), zapcore.WarnLevel))
+}
+
+// lines adds each line that is written to the warnings of a report.
+type lines struct{ r *Report }
+
+func (l lines) Write(text []byte) (int, error) {
+	l.r.Warnings = append(l.r.Warnings, strings.TrimSpace(string(text)))
+	return len(text), nil
+}
+
+func (lines) Sync() error { return nil }
 
 // speed times the measured model.
 func speed(ctx context.Context, cfg *Config, r *Report) error {
-	b, err := openMeasured(cfg)
+	b, err := openMeasured(cfg, r)
 	if err != nil {
 		return err
 	}
 	c := cfg.Model
 	m := &meter{cfg: cfg, r: r, b: b, info: b.Info(), shape: kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads,
 		KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}}
+	m.gpu, _ = kernels.GPUNamed(r.Device.Name)
 	err = m.all(ctx)
 	return errors.Join(err, b.Close())
 }
@@ -53,6 +76,18 @@ func (m *meter) all(ctx context.Context) error {
 	for _, rows := range m.cfg.Batches {
 		if err := errors.Join(ctx.Err(), m.decode(fmt.Sprintf("decode, batch %d, %d positions", rows, m.cfg.Context), rows, m.cfg.Context, 0)); err != nil {
 			return err
+		}
+	}
+	for _, rows := range []int{m.cfg.Batches[0], m.cfg.SharedRows} {
+		m.sampling = engine.SamplingParams{Temperature: 1, TopK: 50, TopP: 0.9}
+		err := errors.Join(ctx.Err(), m.decode(fmt.Sprintf("decode, batch %d, %d positions, top-k and top-p", rows, m.cfg.Context), rows, m.cfg.Context, 0))
+		if m.sampling = (engine.SamplingParams{}); err != nil {
+			return err
+		}
+		for _, context := range m.cfg.Long {
+			if err := errors.Join(ctx.Err(), m.decode(fmt.Sprintf("decode, batch %d, %d positions", rows, context), rows, context, 0)); err != nil {
+				return err
+			}
 		}
 	}
 	for _, shared := range []bool{false, true} {
@@ -65,8 +100,13 @@ func (m *meter) all(ctx context.Context) error {
 		}
 	}
 	n := m.cfg.Prompt
-	for _, cached := range []int{0, n - n/8} {
-		if err := errors.Join(ctx.Err(), m.prefill(n-cached, cached)); err != nil {
+	for _, x := range [][2]int{{n / 8, 0}, {n, 0}, {n / 8, n - n/8}} {
+		if err := errors.Join(ctx.Err(), m.prefill(x[0], x[1])); err != nil {
+			return err
+		}
+	}
+	for _, cached := range m.cfg.Long {
+		if err := errors.Join(ctx.Err(), m.prefill(min(64, n), cached)); err != nil {
 			return err
 		}
 	}
@@ -126,7 +166,7 @@ func (m *meter) decode(name string, rows, context, shared int) error {
 		for r := range rows {
 			row := engine.Row{Slot: engine.Slot(r), Start: int32(context + i), Deferred: i > 0, Sample: true, SampleIndex: int32(i)}
 			if i == 0 {
-				batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(r), Pages: pages[r]})
+				batch.Binds = append(batch.Binds, engine.SlotBind{Slot: engine.Slot(r), Pages: pages[r], Sampling: m.sampling})
 				row.Tokens = []kv.Token{1}
 			}
 			batch.Rows = append(batch.Rows, row)
@@ -149,9 +189,12 @@ func (m *meter) decode(name string, rows, context, shared int) error {
 	}
 	took := time.Since(start).Seconds() // decodeSteps steps: the previous step has completed
 	s := Speed{Name: name, Tokens: rows * decodeSteps, Seconds: took, PerSec: rate(float64(rows*decodeSteps), took)}
-	bytes := int64(0)
-	for _, c := range m.shape.Decode(rows, context) {
+	bytes, costs := int64(0), m.shape.Decode(rows, context)
+	for _, c := range costs {
 		bytes += c.Unique
+	}
+	if shared == 0 && m.gpu.Name != "" {
+		s.Expected = decodeSteps * kernels.Seconds(costs, m.gpu)
 	}
 	if shared == 0 && m.r.Ceilings.CopyBytesPerSecond > 0 {
 		s.OfMemory = rate(float64(bytes)*decodeSteps, took) / m.r.Ceilings.CopyBytesPerSecond
@@ -187,9 +230,12 @@ func (m *meter) prefill(tokens, cached int) error {
 		took = time.Since(start).Seconds()
 	}
 	s := Speed{Name: name, Tokens: tokens, Seconds: took, PerSec: rate(float64(tokens), took)}
-	flops := int64(0)
-	for _, c := range m.shape.Prefill(tokens) {
+	flops, costs := int64(0), m.shape.Extend(tokens, cached)
+	for _, c := range costs {
 		flops += c.Flops
+	}
+	if m.gpu.Name != "" {
+		s.Expected = kernels.Seconds(costs, m.gpu)
 	}
 	if cached == 0 && m.r.Ceilings.ProductFlopsPerSec > 0 {
 		s.OfGEMM = rate(float64(flops), took) / m.r.Ceilings.ProductFlopsPerSec

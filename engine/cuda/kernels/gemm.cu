@@ -118,24 +118,24 @@ KERNEL(256) gemm16(void *C, const u16 *A, const u16 *W, const float *bias, int M
 KERNEL(256) gemm32(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) { few<2, 4>(C, A, W, bias, rows_of(M, live), N, K, kind); }
 KERNEL(256) gemm64(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) { few<4, 8>(C, A, W, bias, rows_of(M, live), N, K, kind); }
 
-// gemm128 is for any number of rows. A block computes 128 rows and 128 columns, a warp 64 rows and 32 columns. Each warp
-// reads all of K and adds its accumulators to its totals at the end of each slice. Three buffers in shared memory hold a
-// step of 32 products each. Grid: (columns/128, rows/128).
-KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) {
-	M = rows_of(M, live);
-	if (blockIdx.y * 128 >= M) return;
+// many is for any number of rows. A block computes 128 rows and 128 columns, a warp 64 rows and 32 columns. Each warp
+// reads all of K and adds its accumulators to its totals at the end of each slice. If ONE, the block computes one slice
+// only. Three buffers in shared memory hold a step of 32 products each.
+template <bool ONE>
+__device__ __forceinline__ void many(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, int block_m, int block_n, int slice) {
 	__shared__ uint4 tileA[3][128 * 4], tileW[3][128 * 4]; // a row of 32 elements is 4 pieces
 	static_assert(sizeof tileA >= 32 * 128 * sizeof(float), "a quarter of the totals fits");
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4, quad = lane % 4;
-	int m0 = blockIdx.y * 128, n0 = blockIdx.x * 128, wm = warp / 4 * 64, wn = warp % 4 * 32;
-	int steps = K / 32, per_slice = steps / slices_of(K);
+	int m0 = block_m * 128, n0 = block_n * 128, wm = warp / 4 * 64, wn = warp % 4 * 32;
+	int per_slice = K / 32 / slices_of(K), steps = ONE ? per_slice : K / 32;
+	size_t k0 = ONE ? (size_t)slice * per_slice * 32 : 0;
 	float acc[4][4][4] = {}, total[4][4][4] = {};
 
 	auto fetch = [&](int step) {
 #pragma unroll
 		for (int e = threadIdx.x; e < 512; e += 256) {
 			int m = m0 + e / 4, n = n0 + e / 4;
-			size_t k = (size_t)step * 32 + e % 4 * 8;
+			size_t k = k0 + (size_t)step * 32 + e % 4 * 8;
 			copy16(&tileA[step % 3][e], A + (m < M ? m * (size_t)K + k : 0), m < M);
 			copy16(&tileW[step % 3][e], W + (n < N ? n * (size_t)K + k : 0), n < N);
 		}
@@ -160,7 +160,7 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int 
 				mma(acc[i][j], lo.z, hi.z, lo.w, hi.w, b[j].z, b[j].w);
 			}
 		}
-		if ((step + 1) % per_slice == 0) {
+		if (!ONE && (step + 1) % per_slice == 0) {
 #pragma unroll
 			for (int i = 0; i < 4; i++)
 #pragma unroll
@@ -179,9 +179,10 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int 
 		__syncthreads();
 #pragma unroll
 		for (int j = 0; j < 4; j++) {
+			const float *sum = ONE ? acc[i][j] : total[i][j];
 			float *p = part + (warp / 4 * 16 + group) * 128 + wn + 8 * j + 2 * quad;
-			*(float2 *)p = make_float2(total[i][j][0], total[i][j][1]);
-			*(float2 *)(p + 8 * 128) = make_float2(total[i][j][2], total[i][j][3]);
+			*(float2 *)p = make_float2(sum[0], sum[1]);
+			*(float2 *)(p + 8 * 128) = make_float2(sum[2], sum[3]);
 		}
 		__syncthreads();
 #pragma unroll 1
@@ -192,4 +193,41 @@ KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int 
 			else if (e % 8 < 4) put_swiglu(C, m, N, part[e], part[e + 4], bias, n);
 		}
 	}
+}
+
+// gemm128 takes blocks in bands of 8 rows of blocks, and within a band by columns: blocks that run at the same time need
+// few rows of W, which stay in L2 from one row of blocks to the next. Grid: (columns/128, rows/128).
+KERNEL(256) gemm128(void *C, const u16 *A, const u16 *W, const float *bias, int M, int N, int K, int kind, const int *live) {
+	M = rows_of(M, live);
+	u32 at = blockIdx.y * gridDim.x + blockIdx.x, band = at / (8 * gridDim.x), height = min(gridDim.y - 8 * band, 8u);
+	at -= band * 8 * gridDim.x;
+	u32 m = 8 * band + at % height;
+	if (m * 128 >= M) return;
+	many<false>(C, A, W, bias, M, N, K, kind, m, at / height, 0);
+}
+
+// gemm_slices computes the slices of a product of more than 64 rows in blocks of their own, for products that have too few
+// blocks to use all multiprocessors. parts is [slice][M][N]. gemm_sum adds the slices, in the order of gemm128. Grid of gemm_slices: (columns/128, rows/128·slices), of gemm_sum: (columns/256, rows).
+KERNEL(256) gemm_slices(float *parts, const u16 *A, const u16 *W, int M, int N, int K, const int *live) {
+	int slices = slices_of(K), m = blockIdx.y / slices, slice = blockIdx.y % slices, rows = rows_of(M, live);
+	if (m * 128 >= rows) return;
+	many<true>(parts + (size_t)slice * M * N, A, W, 0, rows, N, K, TO_F32, m, blockIdx.x, slice);
+}
+__device__ __forceinline__ float parts_sum(const float *part, size_t stride, int slices) {
+	float x[8], sum = 0;
+#pragma unroll
+	for (int s = 0; s < 8; s++) x[s] = s < slices ? part[s * stride] : 0;
+#pragma unroll
+	for (int s = 0; s < 8; s++)
+		if (s < slices) sum = __fadd_rn(sum, x[s]);
+	return sum;
+}
+KERNEL(256) gemm_sum(void *C, const float *parts, const float *bias, int M, int N, int K, int kind, const int *live) {
+	int m = blockIdx.y, n = blockIdx.x * 256 + threadIdx.x;
+	if (m >= rows_of(M, live) || n >= N || (kind == SWIGLU && n % 8 >= 4)) return;
+	size_t at = (size_t)m * N + n, stride = (size_t)M * N;
+	int slices = slices_of(K);
+	float sum = parts_sum(parts + at, stride, slices);
+	if (kind == SWIGLU) put_swiglu(C, m, N, sum, parts_sum(parts + at + 4, stride, slices), bias, n);
+	else put(C, at, sum, bias, n, kind);
 }

@@ -37,6 +37,23 @@ func GEMMFor(rows int) *GEMM {
 	return &gemms[len(gemms)-1]
 }
 
+// SliceRows is the largest number of rows for which Slices may be more than 1.
+const SliceRows = 256
+
+// Slices returns the number of slices of a product whose slices gemm_slices computes in blocks of their
+// own and gemm_sum adds, on a device with that many multiprocessors; 1: the kernel of GEMMFor computes
+// the product. The results have the same bits. inner is a multiple of 32.
+func Slices(rows, columns, inner, multiprocessors int) int {
+	if rows <= 64 || rows > SliceRows || blocks(columns, 128)*blocks(rows, 128) >= multiprocessors {
+		return 1
+	}
+	slices := 8
+	for inner%(32*slices) != 0 {
+		slices /= 2
+	}
+	return slices
+}
+
 // Grid returns the number of blocks of a product: across its columns, and across its rows.
 func (g *GEMM) Grid(rows, columns int) (x, y int) {
 	if y = 1; g.Rows == 0 {

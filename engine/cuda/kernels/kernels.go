@@ -30,6 +30,17 @@ func TileBytes(headDim int) int {
 	return 2 * 2 * 64 * pieces * 16
 }
 
+// SampleThreads returns the number of threads of a block of sample.
+func SampleThreads(vocab int) int {
+	if vocab <= 4096 {
+		return 256
+	}
+	return 1024
+}
+
+// MaxVocab is the largest vocabulary that sample takes.
+const MaxVocab = 1 << 18
+
 // Padded returns the length on the device of a row of n values that a product reads; the values past
 // n are zero.
 func Padded(n int) int { return (n + 31) / 32 * 32 }

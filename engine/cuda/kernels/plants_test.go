@@ -238,8 +238,8 @@ func TestOrderByWarp(t *testing.T) {
 	}
 }
 
-// TestSampleMutants checks that the interpreter reports sampling without the barrier before biases are
-// added, without the one after it, and without the one before a sum of the block's candidates.
+// TestSampleMutants checks that the interpreter reports sampling without one of its barriers: between the
+// logits' copy and biases, after biases, and in the search for the candidates that top-k keeps.
 func TestSampleMutants(t *testing.T) {
 	const vocab = 70
 	logits := floats(seeded(3), vocab, 1)
@@ -257,13 +257,14 @@ func TestSampleMutants(t *testing.T) {
 		})
 		rows := put(r, []sampleRow{{Temperature: 1, TopK: 30, MinP: 1e-6, Presence: 1, Flags: 3, BiasCount: 2}})
 		biases := put(r, []biasEntry{{40, 1}, {7, 1}})
-		return r.try("sample", "sample", ptxvm.Dim{X: 1}, 512, 0, r.room(12), put(r, make([]float32, vocab)), put(r, logits), rows, biases, put(r, []uint64{1<<63 - 1, 63}),
+		return r.try("sample", "sample", ptxvm.Dim{X: 1}, kernels.SampleThreads(vocab), 0, r.room(12), put(r, make([]float32, vocab)), put(r, logits), rows, biases, put(r, []uint64{1<<63 - 1, 63}),
 			put(r, []int32{0}), put(r, []int32{0}), put(r, make([]uint32, vocab)), int32(vocab), pointer(0))
 	}
 	if err := run(0); err != nil { // another barrier follows this one
 		t.Fatal(err)
 	}
-	for without, want := range map[int]ptxvm.FaultKind{2: ptxvm.GlobalRace, 3: ptxvm.GlobalRace, 8: ptxvm.SharedRace} {
+	const race, unset = ptxvm.SharedRace, ptxvm.Uninitialised
+	for without, want := range map[int]ptxvm.FaultKind{1: unset, 2: ptxvm.GlobalRace, 4: race, 5: unset, 6: race, 7: unset, 8: race, 9: race, 10: race} {
 		var f *ptxvm.Fault
 		if err := run(without); !errors.As(err, &f) || f.Kind != want {
 			t.Errorf("without barrier %d: %v, want: %v", without, err, want)

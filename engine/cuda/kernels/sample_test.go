@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
+	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/internal/sampling"
 	"github.com/coppice-llm/coppice/kv"
@@ -40,6 +41,8 @@ type draws struct {
 	rows   []engine.Row
 	masks  [][]uint64 // by row, nil: none
 	logits []float32
+
+	instructions int64 // of the last launch
 }
 
 // add appends a row with a new slot.
@@ -92,8 +95,9 @@ func (d *draws) device(t *testing.T) (out []drawn, counts []uint32, last []int32
 		r.launch("pages", "slot_count", ptxvm.Dim{X: (count + 255) / 256}, 256, 0, device, put(r, entries), int32(count), int32(d.vocab))
 	}
 	result, lastTokens := r.room(12*n), put(r, make([]int32, n))
-	r.launch("sample", "sample", ptxvm.Dim{X: n}, 512, 0, result, r.room(4*n*d.vocab), put(r, d.logits), put(r, rows), put(r, biases), put(r, masks),
+	r.launch("sample", "sample", ptxvm.Dim{X: n}, kernels.SampleThreads(d.vocab), 0, result, r.room(4*n*d.vocab), put(r, d.logits), put(r, rows), put(r, biases), put(r, masks),
 		put(r, make([]int32, n)), lastTokens, device, int32(d.vocab), pointer(0))
+	d.instructions = r.m.Stats("sample").Instructions
 	return get[drawn](r, result, n), get[uint32](r, device, n*d.vocab), get[int32](r, lastTokens, n)
 }
 
@@ -160,6 +164,68 @@ func TestSampleAsTheHost(t *testing.T) {
 	}
 }
 
+// TestCut checks that top-k and top-p keep the same tokens as on the host for logits whose scores crowd
+// together or lie far apart, with more tokens than bins and with few and many kept.
+func TestCut(t *testing.T) {
+	const vocab = 4100 // blocks of 1,024 threads
+	g := seeded(5)
+	d := &draws{vocab: vocab}
+	for i, shape := range []func(i int) float64{
+		func(int) float64 { return 3 * g.NormFloat64() },
+		func(int) float64 { return math.Round(g.NormFloat64()) },
+		func(int) float64 { return 0 },
+		func(i int) float64 { return g.NormFloat64() - 60*float64(min(i, 1)) },
+		func(int) float64 { return 1e30 * g.NormFloat64() },
+		func(i int) float64 { return -float64(i%2) * 1e-40 },
+	} {
+		logits := make([]float32, vocab)
+		for t := range logits {
+			logits[t] = float32(shape(t))
+		}
+		for j, p := range []engine.SamplingParams{{TopK: 1500}, {TopP: 0.9}, {TopK: 40, TopP: 0.5}, {TopK: 4099, TopP: 0.9999}} {
+			p.Seed, p.Temperature = uint64(10*i+j), 1
+			d.add(g, p, logits, nil)
+		}
+	}
+	got, _, _ := d.device(t)
+	for i, want := range d.host() {
+		if want.Err != nil || got[i].Status != 0 || got[i].Token != int32(want.Token) {
+			t.Errorf("row %d: %+v, want token %d (%v); %+v", i, got[i], want.Token, want.Err, d.binds[i].Sampling)
+		}
+	}
+}
+
+// TestInstructions checks that a thread of sample runs fewer than 30,000 instructions for a row with top-k
+// and top-p over the vocabulary of Llama 3, and that the cost of a step has the instructions of sample and
+// attn_merge.
+func TestInstructions(t *testing.T) {
+	const vocab, part = 128256, 4
+	run := func(vocab int) int64 {
+		g := seeded(6)
+		d := &draws{vocab: vocab}
+		d.add(g, engine.SamplingParams{Temperature: 1, TopK: 1000, TopP: 0.9}, floats(g, vocab, 3), nil)
+		d.device(t)
+		return d.instructions
+	}
+	few, many := run(vocab/part/2), run(vocab/part)
+	token := (many - few) / (vocab / part / 2)
+	fixed := many - token*vocab/part
+	if n := (fixed + token*vocab) / int64(kernels.SampleThreads(vocab)); n >= 30000 {
+		t.Errorf("%d instructions a thread, want fewer than 30,000", n)
+	}
+	near(t, "sample, fixed and a token", []float64{float64(fixed), 1000 * float64(token)}, []float64{kernels.SampleFixed, 1000 * kernels.SampleToken}, 0.1)
+
+	c := newCache(3, 4, 2, 64, 1030)
+	merge := func(context int) float64 {
+		r := attentionRig(t, 64)
+		newPool(r, seeded(1), 4, c).decode([]query{{0, context - 1, c}}, 1, 0)
+		return float64(r.m.Stats("attn_merge").Instructions) / float64(c.heads)
+	}
+	two, four := merge(512), merge(1024)
+	split := (four - two) / 2
+	near(t, "attn_merge, fixed and a split", []float64{two - 2*split, 10 * split}, []float64{kernels.MergeFixed, 10 * kernels.MergeSplit}, 0.1)
+}
+
 // TestSampleAfterDrafts launches three rows, and then their samples after a draft: the first confirmed,
 // the second refused, the third after a row that failed. Only the first changes its slot.
 func TestSampleAfterDrafts(t *testing.T) {
@@ -176,7 +242,7 @@ func TestSampleAfterDrafts(t *testing.T) {
 	result, last, counts := r.room(12*len(rows)), put(r, make([]int32, n)), put(r, make([]uint32, n*vocab))
 	device, all, failed := put(r, logits), put(r, rows), put(r, []int32{0, 0, 1})
 	for from := 0; from < 2*n; from += n {
-		r.launch("sample", "sample", ptxvm.Dim{X: n}, 512, 0, result+pointer(12*from), r.room(4*n*vocab), device+pointer(4*from*vocab), all+pointer(72*from),
+		r.launch("sample", "sample", ptxvm.Dim{X: n}, kernels.SampleThreads(vocab), 0, result+pointer(12*from), r.room(4*n*vocab), device+pointer(4*from*vocab), all+pointer(72*from),
 			pointer(0), pointer(0), failed, last, counts, int32(vocab), pointer(0))
 	}
 	const refused = 4

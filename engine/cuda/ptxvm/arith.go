@@ -20,7 +20,7 @@ func bits32(x float32) uint64 {
 func d64(x uint64) float64 { return math.Float64frombits(x) }
 
 var unaryOps = map[string]func(a uint64) uint64{
-	"mov.b32": low32, "mov.u32": low32, "mov.f32": low32, "mov.u64": same, "mov.b64": same,
+	"mov.b32": low32, "mov.u32": low32, "mov.f32": low32, "mov.u64": same, "mov.b64": same, "mov.f64": same,
 	"cvta.to.global.u64": same, // one address space
 	"not.b32":            func(a uint64) uint64 { return uint64(^uint32(a)) },
 	"not.b64":            func(a uint64) uint64 { return ^a },
@@ -73,8 +73,10 @@ var binaryOps = map[string]func(a, b uint64) uint64{
 	"rem.s32":      func(a, b uint64) uint64 { return uint64(uint32(int32(a) % divisor(int32(b)))) },
 	"div.u32":      func(a, b uint64) uint64 { return uint64(uint32(a) / divisor(uint32(b))) },
 	"div.u64":      func(a, b uint64) uint64 { return a / divisor(b) },
+	"rem.u32":      func(a, b uint64) uint64 { return uint64(uint32(a) % divisor(uint32(b))) },
 	"min.s32":      func(a, b uint64) uint64 { return uint64(uint32(min(int32(a), int32(b)))) },
 	"max.s32":      func(a, b uint64) uint64 { return uint64(uint32(max(int32(a), int32(b)))) },
+	"min.u32":      func(a, b uint64) uint64 { return uint64(min(uint32(a), uint32(b))) },
 	"min.u64":      func(a, b uint64) uint64 { return min(a, b) },
 	"max.u64":      func(a, b uint64) uint64 { return max(a, b) },
 
@@ -83,6 +85,7 @@ var binaryOps = map[string]func(a, b uint64) uint64{
 	"mul.rn.f32":        func(a, b uint64) uint64 { return bits32(f(a) * f(b)) },
 	"div.rn.f32":        func(a, b uint64) uint64 { return bits32(f(a) / f(b)) },
 	"max.f32":           maxF32,
+	"min.f32":           func(a, b uint64) uint64 { return maxF32(a^1<<31, b^1<<31) ^ 1<<31 }, // of numbers and NaN alike, but NaN gets a sign
 	"mul.rn.f64":        func(a, b uint64) uint64 { return math.Float64bits(d64(a) * d64(b)) },
 	"cvt.rn.bf16x2.f32": func(a, b uint64) uint64 { return uint64(narrow(uint32(a)))<<16 | uint64(narrow(uint32(b))) },
 }

@@ -78,6 +78,7 @@ func TestInstructions(t *testing.T) {
 		{"rem.s32", 1, []uint64{7, 0xfffffffe}},
 		{"rem.s32", n1, []uint64{0xfffffff9, 2}},
 		{"div.u32", 0x7fffffff, []uint64{n1, 2}},
+		{"rem.u32", 1, []uint64{n1, 2}},
 		{"div.u64$d$d$d", 0x7fffffffffffffff, []uint64{math.MaxUint64, 2}},
 		{"shl.b32", 0, []uint64{1, 32}},
 		{"shl.b32", 1 << 31, []uint64{1, 31}},
@@ -113,6 +114,8 @@ func TestInstructions(t *testing.T) {
 		{"cvt.rn.bf16x2.f32", 0x3f804000, []uint64{b(1), b(2)}},
 		{"add.rn.f32", 0x7fffffff, []uint64{b(inf), b(-inf)}},
 		{"max.f32", b(1), []uint64{b(nan), b(1)}},
+		{"min.f32", b(-2), []uint64{b(-2), b(1)}},
+		{"min.f32", b(1), []uint64{b(nan), b(1)}},
 		{"max.f32", b(0), []uint64{b(float32(math.Copysign(0, -1))), b(0)}},
 		{"div.rn.f32", b(1.0 / 3), []uint64{b(1), b(3)}},
 		{"sqrt.rn.f32", b(math.Sqrt2), []uint64{b(2)}},
@@ -121,6 +124,13 @@ func TestInstructions(t *testing.T) {
 		if got := evaluate(t, c.op, c.in...); got != c.want {
 			t.Errorf("%s of %#x is %#x, want %#x", c.op, c.in, got, c.want)
 		}
+	}
+	// A pair of registers: the halves, joined the other way round.
+	if got := evaluate(t, "mov.b64 {%r1,%r2}, %d1;\n\tmov.b64 %d1, {%r2,%r1};\n\tmov.u64$d$d", 0x1111111122222222); got != 0x2222222211111111 {
+		t.Errorf("swapped halves: %#x", got)
+	}
+	if got := evaluate(t, "min.u32", 7, n1); got != 7 {
+		t.Errorf("min.u32 is %#x", got)
 	}
 	// Bit 3 of a selector fills the byte with its sign.
 	if got := evaluate(t, "prmt.b32", 0x44332211, 0x88776655, 0xf3); got != 0x1111ff44 {

@@ -7,6 +7,7 @@ var specials = map[string]func(w *warp, at Dim, lane int) uint64{
 	"%ctaid.x":  func(_ *warp, at Dim, _ int) uint64 { return uint64(at.X) },
 	"%ctaid.y":  func(_ *warp, at Dim, _ int) uint64 { return uint64(at.Y) },
 	"%ntid.x":   func(w *warp, _ Dim, _ int) uint64 { return uint64(w.b.size.X) },
+	"%nctaid.x": func(w *warp, _ Dim, _ int) uint64 { return uint64(w.b.grid.X) },
 	"%nctaid.y": func(w *warp, _ Dim, _ int) uint64 { return uint64(w.b.grid.Y) },
 }
 

@@ -81,6 +81,10 @@ func (d *decoder) instruction(in *instr, opcode string, args []string) error {
 	switch {
 	case opcode == "mov.pred" && len(args) == 2 && !strings.HasPrefix(args[1], "%"):
 		f = form{runSetPredicate, "D #", 0, plain}
+	case opcode == "mov.b64" && len(args) == 2 && strings.HasPrefix(args[0], "{"):
+		f = form{runHalves, "l a", 2, plain}
+	case opcode == "mov.b64" && len(args) == 2 && strings.HasPrefix(args[1], "{"):
+		f = form{runJoin, "d l", 2, plain}
 	case ok:
 	case in.f1 != nil:
 		f = form{runUnary, "d a", 0, plain}
@@ -99,7 +103,7 @@ func (d *decoder) instruction(in *instr, opcode string, args []string) error {
 	default:
 		return d.access(in, opcode, args)
 	}
-	if do := fast[opcode]; do != nil {
+	if do := fast[opcode]; do != nil && f.registers == 0 {
 		f.do = do
 	}
 	if base == "shfl" && len(args) > 0 {

@@ -211,6 +211,23 @@ func runSelect(w *warp, in *instr, mask uint32) {
 	}
 }
 
+// runHalves runs mov.b64 to a pair of registers: the lower half of a, and the upper one.
+func runHalves(w *warp, in *instr, mask uint32) {
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		x := w.r[in.a][l]
+		w.r[in.more[0]][l], w.r[in.more[1]][l] = x&0xffffffff, x>>32
+	}
+}
+
+// runJoin runs mov.b64 from a pair of registers.
+func runJoin(w *warp, in *instr, mask uint32) {
+	for ; mask != 0; mask &= mask - 1 {
+		l := bits.TrailingZeros32(mask)
+		w.r[in.d][l] = w.r[in.more[0]][l]&0xffffffff | w.r[in.more[1]][l]<<32
+	}
+}
+
 // runInsert runs bfi: d is b with its more[0] bits from position c replaced by the lowest bits of a.
 func runInsert(w *warp, in *instr, mask uint32) {
 	for ; mask != 0; mask &= mask - 1 {

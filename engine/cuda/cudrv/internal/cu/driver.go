@@ -64,7 +64,8 @@ func (Driver) Properties(i int) (cudrv.Properties, error) {
 		attribute cu.DeviceAttribute
 		to        *int
 	}{{cu.MaxThreadsPerBlock, &p.MaxThreadsPerBlock}, {cu.MultiprocessorCount, &p.Multiprocessors}, {cu.ComputeCapabilityMajor, &p.Major},
-		{cu.ComputeCapabilityMinor, &p.Minor}, {sharedPerBlockOptin, &p.SharedPerBlock}} {
+		{cu.ComputeCapabilityMinor, &p.Minor}, {sharedPerBlockOptin, &p.SharedPerBlock},
+		{cu.ClockRate, &p.ClockKHz}, {cu.MemoryClockRate, &p.MemoryClockKHz}, {cu.GlobalMemoryBusWidth, &p.BusBits}, {cu.L2CacheSize, &p.L2Bytes}} {
 		if *a.to, err = device.Attribute(a.attribute); err != nil {
 			return p, check("cuDeviceGetAttribute", err)
 		}

@@ -118,7 +118,8 @@ func (d *Driver) Properties(i int) (cudrv.Properties, error) {
 	for _, a := range []struct {
 		attribute uintptr
 		to        *int
-	}{{1, &p.MaxThreadsPerBlock}, {16, &p.Multiprocessors}, {75, &p.Major}, {76, &p.Minor}, {97, &p.SharedPerBlock}} {
+	}{{1, &p.MaxThreadsPerBlock}, {16, &p.Multiprocessors}, {75, &p.Major}, {76, &p.Minor}, {97, &p.SharedPerBlock},
+		{13, &p.ClockKHz}, {36, &p.MemoryClockKHz}, {37, &p.BusBits}, {38, &p.L2Bytes}} {
 		var v int32
 		if err := d.call(cuDeviceGetAttribute, uintptr(unsafe.Pointer(&v)), a.attribute, device); err != nil {
 			return p, err

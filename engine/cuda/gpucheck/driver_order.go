@@ -1,4 +1,4 @@
-package cudrv_test
+package gpucheck
 
 import (
 	"errors"
@@ -8,8 +8,8 @@ import (
 )
 
 // streams checks that events order streams: work after Wait sees earlier writes.
-func streams(b *bench) {
-	w := newWriter(b, 3, 9)
+func streams(b *probe) {
+	w := newTableWriter(b, 3, 9)
 	other := must(b, b.NewStream)
 	e := must(b, b.NewEvent)
 	w.launch(b.s, w.table)
@@ -23,8 +23,8 @@ func streams(b *bench) {
 	}
 }
 
-func events(b *bench) {
-	w := newWriter(b, 2, 8)
+func events(b *probe) {
+	w := newTableWriter(b, 2, 8)
 	before, after := must(b, b.NewEvent), must(b, b.NewEvent)
 	b.ok(b.SyncEvent(after)) // an event without Record
 	b.ok(b.Record(before, b.s))
@@ -40,8 +40,8 @@ func events(b *bench) {
 }
 
 // graphs checks that capturing records work without running it, and that each launch runs it.
-func graphs(b *bench) {
-	w := newWriter(b, 6, 11)
+func graphs(b *probe) {
+	w := newTableWriter(b, 6, 11)
 	b.ok(b.BeginCapture(b.s))
 	b.fails("waiting for a stream that captures", b.SyncStream(b.s), cudrv.ErrNotAllowed)
 	g, err := b.EndCapture(b.s)
@@ -70,9 +70,9 @@ func graphs(b *bench) {
 	b.ok(b.DestroyGraphExec(x))
 }
 
-func invalid(b *bench) {
+func invalid(b *probe) {
 	f := b.function("pages", "table_write")
-	args := cudrv.Args(b.words(0), b.words(0, 0, 0), int32(0), int32(1), cudrv.Ptr(0))
+	args := cudrv.Args(b.put(0), b.put(0, 0, 0), int32(0), int32(1), cudrv.Ptr(0))
 	b.fails("too many threads", b.Launch(f, cudrv.Launch{Block: [3]int{2048}, Stream: b.s, Args: args}), cudrv.ErrInvalid)
 	_, err := b.Alloc(0)
 	b.fails("no bytes", err, cudrv.ErrInvalid)
@@ -81,9 +81,9 @@ func invalid(b *bench) {
 	b.ok(b.SyncStream(b.s)) // the stream still works
 }
 
-// fault checks that all work fails after an access out of bounds.
-func fault(b *bench) {
-	w := newWriter(b, 3, 9)
+// lostAfterFault checks that all work fails after an access out of bounds.
+func lostAfterFault(b *probe) {
+	w := newTableWriter(b, 3, 9)
 	w.launch(b.s, 1<<40)
 	b.fails("a write to nowhere", b.SyncStream(b.s), cudrv.ErrLost)
 	_, err := b.Alloc(256)
@@ -93,7 +93,7 @@ func fault(b *bench) {
 
 // capturing checks what may happen while a stream captures: another thread allocates memory, and work
 // runs on the default stream, which another part of the process may use.
-func capturing(b *bench) {
+func capturing(b *probe) {
 	p := b.alloc(64)
 	b.ok(b.BeginCapture(b.s))
 	b.ok(b.Fill(b.s, p, 1, 64))
