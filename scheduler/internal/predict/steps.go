@@ -28,7 +28,7 @@ const (
 	partStep    = iota // every step
 	partRows           // its rows and their context
 	partPrompts        // its prompts: tokens, and the context that they attend to
-	partDrafts         // guesses that its rows verify
+	partDrafts         // guesses that its rows verify; its correction is beside that of rows
 	stepParts
 )
 
@@ -54,6 +54,9 @@ func (t *Steps) predict(shape *engine.StepShape) (parts [stepParts]float64, sum 
 	without.Drafts, without.DraftPairs = 0, 0
 	rows := t.cost.Fixed(&without)
 	parts = [stepParts]float64{partStep: t.cost.Step, partRows: rows - t.cost.Step, partPrompts: t.cost.Prompts(shape), partDrafts: t.cost.Fixed(shape) - rows}
+	// A guess is computed as a row is. Until some were measured, they are as much dearer than the backend's figure as
+	// rows are.
+	parts[partDrafts] *= t.factors[partRows].value
 	for i := range parts {
 		parts[i] *= t.factors[i].value
 		sum += parts[i]
