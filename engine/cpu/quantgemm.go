@@ -17,6 +17,15 @@ type quantKernels struct {
 	// biased is set if kernels read quantFormat.biased as the table of nibbles: VNNI instructions
 	// multiply unsigned by signed bytes.
 	biased bool
+	order  quantOrder // of the panels that kernels read
+}
+
+// quantOrder returns the order of the path's panels.
+func (k *kernels) quantOrder() quantOrder {
+	if k.quant == nil {
+		return byBlocks
+	}
+	return k.quant.order
 }
 
 // A kernel unpacks the weights once for all rows, so the more rows, the better. Three limits remain.

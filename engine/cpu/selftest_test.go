@@ -46,7 +46,7 @@ func TestSelfTestFindsEachKernel(t *testing.T) {
 			field.Set(good)
 			broken++
 		}
-		ops.tiles, ops.quant = slices.Clone(ops.tiles), &quantKernels{ops.quant.byKind, ops.quant.biased}
+		ops.tiles, ops.quant = slices.Clone(ops.tiles), &quantKernels{ops.quant.byKind, ops.quant.biased, ops.quant.order}
 		for i := range ops.tiles {
 			tile := reflect.ValueOf(&ops.tiles[i]).Elem()
 			for _, name := range []string{"f32", "bf16", "f16"} {
