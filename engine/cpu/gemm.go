@@ -75,7 +75,7 @@ func (a *acts) setPairs(tile []float32, panel, lo, hi int) {
 	}
 	row := recordStride(a.k)
 	for r := range hi - lo {
-		a.ops.quantize(&a.records[(lo+r)*row+panel*recordBytes], &dst[r*stride], 1)
+		a.ops.quantizeRow(a.records[(lo+r)*row+panel*recordBytes:], dst[r*stride:][:pairCols])
 	}
 }
 

@@ -14,14 +14,16 @@ import (
 // paths give the same bits; they differ in speed and in how weights are packed.
 type ISA string
 
-// The paths, slowest first. A path with VNNI differs from the one before in its products with
-// quantised weights.
+// The paths, slowest first. A path with VNNI or Dot differs from the one before in its products
+// with quantised weights.
 const (
 	Portable   ISA = "portable"             // plain Go, on every target
 	AVX2       ISA = ISA(levels.AVX2)       // with FMA and F16C
 	AVXVNNI    ISA = ISA(levels.AVXVNNI)    // AVX2 with AVX-VNNI
 	AVX512     ISA = ISA(levels.AVX512)     // F, BW, DQ and VL
 	AVX512VNNI ISA = ISA(levels.AVX512VNNI) // AVX512 with AVX512-VNNI
+	NEON       ISA = ISA(levels.NEON)       // on every arm64
+	NEONDot    ISA = ISA(levels.NEONDot)    // NEON with FEAT_DotProd
 )
 
 // ISAVariable is the environment variable that forces a path where Config.ISA is
@@ -32,7 +34,7 @@ func (i ISA) String() string { return string(i) }
 
 // UnmarshalText accepts the name of a path. The error for any other text lists the names.
 func (i *ISA) UnmarshalText(text []byte) error {
-	return enum.Pick("cpu", "instruction set", i, text, Portable, AVX2, AVXVNNI, AVX512, AVX512VNNI)
+	return enum.Pick("cpu", "instruction set", i, text, Portable, AVX2, AVXVNNI, AVX512, AVX512VNNI, NEON, NEONDot)
 }
 
 // ISAs returns the paths that this machine can run, slowest first. Portable is always there.

@@ -113,7 +113,7 @@ func sameButQuant(a, b *kernels) bool {
 // TestOwnISAs checks which paths the tests without quantised weights leave out.
 func TestOwnISAs(t *testing.T) {
 	for _, isa := range ISAs() {
-		vnni := isa == AVXVNNI || isa == AVX512VNNI
+		vnni := isa == AVXVNNI || isa == AVX512VNNI || isa == NEONDot
 		if own := slices.Contains(ownISAs(), isa); own == vnni {
 			t.Errorf("%s is left out: %v", isa, !own)
 		}

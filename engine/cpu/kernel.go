@@ -9,8 +9,8 @@ import (
 )
 
 // kernels holds the inner loops of one path. In the portable path all functions are nil, and Go
-// code runs in their place. tools/avo generates the kernels of the other paths; the comments at
-// their stubs (kernel_avx2_amd64.go) document each one.
+// code runs in their place. tools/avo and tools/neon generate the kernels of the other paths; the
+// comments at their stubs (kernel_avx2_amd64.go) document each one.
 //
 // A vector kernel equals its portable twin bit for bit, because it computes each element by the
 // same chain of the same roundings. In products the elements of a vector register are different
@@ -20,6 +20,7 @@ type kernels struct {
 	isa   ISA
 	tiles []tile        // most rows first, the last has one
 	quant *quantKernels // the same for quantised weights
+	quads bool          // panels of float weights hold blocks of four k, see vectorCols
 
 	scores  func(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)
 	softmax func(s *float32, n int, sum *float32)

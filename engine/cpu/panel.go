@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"iter"
+	"math"
 	"unsafe"
 
 	"github.com/coppice-llm/coppice/engine/model"
@@ -11,12 +12,21 @@ import (
 )
 
 // vectorCols is the number of columns of a panel for the vector kernels: four AVX-512
-// accumulators of 16 f32. A panel is [k][64]. f32 and f16 are stored in order of columns. bf16
-// is stored as 32 words for each k: word 16g+i holds column 32g+i in its lower half and column
-// 32g+16+i in its upper half, so that a shift and a mask widen a whole vector.
+// accumulators of 16 f32.
+//
+// On x86 a panel is [k][64]. f32 and f16 are stored in order of columns. bf16 is stored as 32 words
+// for each k: word 16g+i holds column 32g+i in its lower half and column 32g+16+i in its upper half,
+// so that a shift and a mask widen a whole vector.
+//
+// On arm64 a panel is [k/4][4][4][16] (kernels.quads): a block of four k holds sixteen columns of each
+// k, then the next sixteen. So tiles of sixteen columns read whole cache lines, and the kernel of one
+// row reads a single stream. All types are stored in order of columns. k is rounded up to a multiple of
+// four; places past it are zero and never read.
 const (
 	vectorCols = 64
 	wordCols   = vectorCols / 2
+	quadK      = 4
+	quadCols   = 16
 )
 
 // blockK is the largest number of k that a tile computes before the next rows are multiplied by
@@ -66,7 +76,7 @@ func packVector(m *matrix, tensors []*model.Tensor) error {
 		}
 	}
 	half := m.kind == kv.BF16 || m.kind == kv.F16
-	size := m.panelCount() * vectorCols * m.k
+	size := m.panelCount() * vectorCols * m.panelK()
 	if half {
 		size /= 2
 	}
@@ -107,6 +117,10 @@ func reserve(n int) (*offheap.Arena, error) {
 // fill writes the given panel of m from rows, which holds the panel's 64 columns as
 // [64][rowPlaces(k)].
 func (m *matrix) fill(panel int, rows []float32) {
+	if m.quads {
+		m.fillQuads(panel, rows)
+		return
+	}
 	k, row := m.k, rowPlaces(m.k)
 	if m.words == nil {
 		dst := m.panels[panel*vectorCols*k:]
@@ -135,6 +149,54 @@ func (m *matrix) fill(panel int, rows []float32) {
 			dst[i*wordCols+j] = bits[c*row+i]>>16 | bits[(c+16)*row+i]&^0xffff
 		}
 	}
+}
+
+// fillQuads is fill for a panel of blocks of four k.
+func (m *matrix) fillQuads(panel int, rows []float32) {
+	row, start := rowPlaces(m.k), panel*vectorCols*m.panelK()
+	for i := range m.k {
+		for c := 0; c < vectorCols; c += quadCols {
+			at, from := start+quadPlace(i, c), rows[c*row+i:]
+			if m.words == nil {
+				for j := range quadCols {
+					m.panels[at+j] = from[j*row]
+				}
+				continue
+			}
+			for j := range quadCols / 2 {
+				low, high := from[2*j*row], from[(2*j+1)*row]
+				if m.kind == kv.F16 {
+					m.words[at/2+j] = uint32(f32.ToF16(low)) | uint32(f32.ToF16(high))<<16
+				} else {
+					m.words[at/2+j] = math.Float32bits(low)>>16 | math.Float32bits(high)&^0xffff
+				}
+			}
+		}
+	}
+}
+
+// quadPlace returns where a panel of blocks of four k has column c of k.
+func quadPlace(k, c int) int {
+	return k/quadK*quadK*vectorCols + c/quadCols*quadK*quadCols + k%quadK*quadCols + c%quadCols
+}
+
+// columnPlace returns where a panel has the first column of a tile, c, as the number of elements before it.
+func (m *matrix) columnPlace(c int) int {
+	switch {
+	case m.quads:
+		return quadPlace(0, c)
+	case m.words != nil && m.kind == kv.BF16:
+		return c/32*32 + c%32*2 // words of two columns, sixteen apart
+	}
+	return c
+}
+
+// panelK returns the number of k that a panel of a vector path has room for.
+func (m *matrix) panelK() int {
+	if m.quads {
+		return (m.k + quadK - 1) &^ (quadK - 1)
+	}
+	return m.k
 }
 
 // rowPlaces returns k plus a cache line of 16 f32: the distance of rows in fill's source. If k
@@ -258,7 +320,7 @@ func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, pan
 		// preempted, to some 30 µs.
 		parts = (m.k + 4095) / 4096
 	}
-	block := (m.k + parts - 1) / parts
+	block := ((m.k+parts-1)/parts + quadK - 1) &^ (quadK - 1) // whole blocks of four k
 	for at := 0; at < m.k; at += block {
 		n := min(block, m.k-at)
 		t := 0
@@ -287,21 +349,24 @@ func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at,
 		rowBytes = 4 * wordCols
 	}
 	share := (64*t.rows + turns - 1) / turns // bytes prefetched per 64 bytes of the block
+	if end := (panel*m.panelK() + at + n) * vectorCols; m.words == nil {
+		_ = m.panels[end-1]
+	} else {
+		_ = m.words[end/2-1]
+	}
 	for _, c := range t.columns {
 		fetch := rowBytes*n + rowBytes*n*turn/turns
 		if rows == 1 {
 			fetch = rowBytes * aheadK
 		}
+		from := (panel*m.panelK()+at)*vectorCols + m.columnPlace(c)
 		switch {
 		case m.words == nil:
-			w := m.panels[(panel*m.k+at)*vectorCols+c : (panel*m.k+at+n)*vectorCols]
-			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &m.panels[from], n, first, fetch, share)
 		case m.kind == kv.F16:
-			w := m.words[(panel*m.k+at)*wordCols+c/2 : (panel*m.k+at+n)*wordCols]
-			t.f16(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+			t.f16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2], n, first, fetch, share)
 		default:
-			w := m.words[(panel*m.k+at)*wordCols+c/32*16+c%32 : (panel*m.k+at+n)*wordCols]
-			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &w[0], n, first, fetch, share)
+			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2], n, first, fetch, share)
 		}
 		turn += t.rows
 	}

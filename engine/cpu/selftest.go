@@ -83,14 +83,14 @@ func (p *prover) tile(t *tile) {
 		}
 	}
 	for _, kind := range []kv.DType{kv.F32, kv.BF16, kv.F16} {
-		m, kernel := &matrix{n: vectorCols, k: k, cols: vectorCols, kind: kind}, any(t.f32)
+		m, kernel := &matrix{n: vectorCols, k: k, cols: vectorCols, kind: kind, quads: p.ops.quads}, any(t.f32)
 		switch kind {
 		case kv.F32:
-			m.panels = make([]float32, vectorCols*k)
+			m.panels = make([]float32, vectorCols*m.panelK())
 		case kv.BF16:
-			m.words, kernel = make([]uint32, wordCols*k), t.bf16
+			m.words, kernel = make([]uint32, wordCols*m.panelK()), t.bf16
 		case kv.F16:
-			m.words, kernel = make([]uint32, wordCols*k), t.f16
+			m.words, kernel = make([]uint32, wordCols*m.panelK()), t.f16
 		}
 		m.fill(0, rows)
 		got := make([]float32, len(want))

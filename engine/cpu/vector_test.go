@@ -180,23 +180,31 @@ func lastFirst(ops *kernels, most int) *kernels {
 		}
 		t.f32 = func(out *float32, outStride int, a *float32, aStride int, w *float32, k, first, fetch, share int) {
 			if k > 1 {
-				x, p := view(a, (good.rows-1)*aStride/4+k), view(w, (k-1)*vectorCols+1)
-				good.f32(out, outStride, &x[k-1], aStride, &p[(k-1)*vectorCols], 1, first, fetch, share)
+				x, at := view(a, (good.rows-1)*aStride/4+k), rowPlace(ops, k-1)
+				good.f32(out, outStride, &x[k-1], aStride, &view(w, at+1)[at], 1, first, fetch, share)
 				k, first = k-1, 0
 			}
 			good.f32(out, outStride, a, aStride, w, k, first, fetch, share)
 		}
-		t.bf16, t.f16 = lastFirstHalf(good, good.bf16), lastFirstHalf(good, good.f16)
+		t.bf16, t.f16 = lastFirstHalf(ops, good, good.bf16), lastFirstHalf(ops, good, good.f16)
 	}
 	return &broken
 }
 
+// rowPlace returns where a panel has the weights of k: the number of elements before them.
+func rowPlace(ops *kernels, k int) int {
+	if ops.quads {
+		return quadPlace(k, 0)
+	}
+	return k * vectorCols
+}
+
 // lastFirstHalf is lastFirst for weights of 16 bits.
-func lastFirstHalf(good tile, kernel halfKernel) halfKernel {
+func lastFirstHalf(ops *kernels, good tile, kernel halfKernel) halfKernel {
 	return func(out *float32, outStride int, a *float32, aStride int, w *uint32, k, first, fetch, share int) {
 		if k > 1 {
-			x, p := view(a, (good.rows-1)*aStride/4+k), unsafe.Slice(w, (k-1)*wordCols+1)
-			kernel(out, outStride, &x[k-1], aStride, &p[(k-1)*wordCols], 1, first, fetch, share)
+			x, at := view(a, (good.rows-1)*aStride/4+k), rowPlace(ops, k-1)/2
+			kernel(out, outStride, &x[k-1], aStride, &unsafe.Slice(w, at+1)[at], 1, first, fetch, share)
 			k, first = k-1, 0
 		}
 		kernel(out, outStride, a, aStride, w, k, first, fetch, share)

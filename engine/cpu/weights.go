@@ -24,6 +24,7 @@ type matrix struct {
 	panels []float32
 	words  []uint32       // bf16 or f16, two in each word
 	kind   kv.DType       // of panels and words
+	quads  bool           // panels and words hold blocks of four k, see vectorCols
 	quant  []quantPanel   // by panel
 	store  *offheap.Arena // memory of panels, words or quant; nil if it is on the Go heap
 	// exps bounds the exponents (floor of log2) of the non-zero weights. acts.safe derives
@@ -69,7 +70,7 @@ func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
 }
 
 func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
-	m.k, m.cols, m.exps = k, panelCols, noExponents
+	m.k, m.cols, m.exps, m.quads = k, panelCols, noExponents, p.kernels.quads
 	for _, t := range tensors {
 		m.n += t.Shape[0]
 	}

@@ -1,4 +1,4 @@
-// Package isa names the levels of x86 instruction sets that the module's assembly is written for,
+// Package isa names the levels of x86 and arm64 instruction sets that the module's assembly is written for,
 // and the features of the processor that each level promises. It owns these lists and never chooses
 // a kernel: a dispatcher takes a kernel only where the kernel's level runs. Any goroutine may call it.
 //

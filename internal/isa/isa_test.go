@@ -10,7 +10,7 @@ import (
 
 // TestLevelsNest: code of a level may call code of the levels below it.
 func TestLevelsNest(t *testing.T) {
-	for upper, lower := range map[Level]Level{AVXVNNI: AVX2, AVX512: AVX2, AVX512VNNI: AVX512} {
+	for upper, lower := range map[Level]Level{AVXVNNI: AVX2, AVX512: AVX2, AVX512VNNI: AVX512, NEONDot: NEON} {
 		for _, f := range features[lower] {
 			if !slices.Contains(features[upper], f) {
 				t.Errorf("%s lacks %v of %s", upper, f, lower)
@@ -33,11 +33,11 @@ func TestEachFeatureIsAsked(t *testing.T) {
 			continue
 		}
 		for _, f := range features[l] {
-			cpuid.CPU.Disable(f)
+			show := hide(f)
 			if l.Runs() {
 				t.Errorf("%s runs without %v", l, f)
 			}
-			cpuid.CPU.Enable(f)
+			show()
 		}
 		if !l.Runs() {
 			t.Errorf("%s does not run any more", l)
@@ -45,13 +45,28 @@ func TestEachFeatureIsAsked(t *testing.T) {
 	}
 }
 
+// hide takes a feature off this machine until show is called.
+func hide(f cpuid.FeatureID) (show func()) {
+	if has := arm[f]; has != nil {
+		*has = false
+		return func() { *has = true }
+	}
+	cpuid.CPU.Disable(f)
+	return func() { cpuid.CPU.Enable(f) }
+}
+
 func TestLevelsThatNeverRun(t *testing.T) {
 	if Level("sse9").Runs() || Level("").Runs() {
 		t.Error("an unknown level runs")
 	}
+	archs := map[string]int{}
 	for _, l := range Levels() {
-		if runtime.GOARCH != "amd64" && l.Runs() {
+		archs[l.Arch()]++
+		if runtime.GOARCH != l.Arch() && l.Runs() {
 			t.Errorf("%s runs on %s", l, runtime.GOARCH)
 		}
+	}
+	if archs["amd64"] != 4 || archs["arm64"] != 2 || Level("sse9").Arch() != "" {
+		t.Errorf("levels by architecture: %v", archs)
 	}
 }

@@ -23,7 +23,7 @@ func planted(t *testing.T, line string) instruction {
 // TestInstructions checks instructions against each level: the wanted levels are those that promise all
 // that the instruction needs.
 func TestInstructions(t *testing.T) {
-	all := isa.Levels()
+	all := slices.DeleteFunc(isa.Levels(), func(l isa.Level) bool { return l.Arch() != "amd64" })
 	wide := []isa.Level{isa.AVX512, isa.AVX512VNNI}
 	for line, want := range map[string][]isa.Level{
 		"c5 f4 58 da            \tvaddps ymm3,ymm1,ymm2":                        all,

@@ -1,0 +1,3 @@
+module github.com/coppice-llm/coppice/tools/neon
+
+go 1.26.0
