@@ -37,8 +37,12 @@ func run(args []string) error {
 	pkg := flags.String("pkg", "cpu", "name of the package")
 	out := flags.String("out", "", "assembly file to write")
 	stubs := flags.String("stubs", "", "Go file of stubs to write")
+	counted := flags.Bool("count", false, "print what one pass of each innermost loop of the files that follow executes, and write nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *counted {
+		return count(os.Stdout, flags.Args())
 	}
 	features, known := levels[*isa]
 	kernels := sets[*set]
