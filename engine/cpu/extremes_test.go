@@ -30,7 +30,7 @@ func TestExtremeProducts(t *testing.T) {
 	for _, typ := range quantTypes() {
 		f := formats[typ]
 		for _, fill := range [][]byte{{0}, {0xff}, {0, 0xff}, {0xff, 0, 0, 0xff}, {0xf0, 0x0f}, {0x80, 0x7f}, {0x88, 0x77, 0x08}} {
-			p := newQuantPanel(f, k, make([]byte, f.panelBytes(k)))
+			p := newQuantPanel(f, byBlocks, k, make([]byte, f.panelBytes(k)))
 			for i := range p.data {
 				p.data[i] = fill[i%len(fill)]
 			}
@@ -48,9 +48,9 @@ func TestExtremeProducts(t *testing.T) {
 					}
 				}
 			}
-			m := &matrix{n: vectorCols, k: k, cols: vectorCols, quant: []quantPanel{p}}
 			for _, isa := range ISAs() {
 				ops := kernelsOf(isa)
+				m := &matrix{n: vectorCols, k: k, cols: vectorCols, quant: []quantPanel{p.reordered(ops.quantOrder())}}
 				a := newActs(ops, len(rows), k, true, true)
 				for r, row := range rows {
 					a.set(r, row)

@@ -19,7 +19,7 @@ import (
 type kernels struct {
 	isa   ISA
 	tiles []tile        // most rows first, the last has one
-	quant *quantKernels // the same for quantised weights; nil for none
+	quant *quantKernels // the same for quantised weights
 	quads bool          // panels of float weights hold blocks of four k, see vectorCols
 
 	scores  func(dst *float32, dstStride int, q, k *float32, n, dim, group int, scale float32)
@@ -56,12 +56,6 @@ func (k *kernels) widen(d kv.DType, dst []float32, src []byte, n, dim int) {
 	case kv.BF16:
 		k.widenBF16(&dst[0], (*uint16)(unsafe.Pointer(&src[0])), n*dim)
 	case kv.Q8_0:
-		if k.widenQ8 == nil {
-			for i, row := 0, d.Size(dim); i < n; i++ {
-				decodeRow(d, dst[i*dim:(i+1)*dim], src[i*row:(i+1)*row])
-			}
-			return
-		}
 		k.widenQ8(&dst[0], &src[0], n, dim)
 	}
 }

@@ -1,6 +1,8 @@
 package cpu
 
 //go:generate go -C ../../tools/neon run . -set floats -isa neon -out ../../engine/cpu/kernel_neon_arm64.s -stubs ../../engine/cpu/kernel_neon_arm64.go
+//go:generate go -C ../../tools/neon run . -set quants -isa neon -out ../../engine/cpu/kernel_neonquant_arm64.s -stubs ../../engine/cpu/kernel_neonquant_arm64.go
+//go:generate go -C ../../tools/neon run . -set quants -isa neondot -out ../../engine/cpu/kernel_neondotquant_arm64.s -stubs ../../engine/cpu/kernel_neondotquant_arm64.go
 
 // kernelsOf returns the kernels of a path, nil for an unknown name. It does not check that the
 // machine can run the path.
@@ -8,8 +10,10 @@ func kernelsOf(isa ISA) *kernels {
 	switch isa {
 	case Portable:
 		return &kernels{isa: Portable}
-	case NEON, NEONDot:
-		return kernelsNEON(isa, nil)
+	case NEON:
+		return kernelsNEON(isa, quantNEON())
+	case NEONDot:
+		return kernelsNEON(isa, quantNEONDOT())
 	}
 	return nil
 }
@@ -28,6 +32,18 @@ func kernelsNEON(isa ISA, quant *quantKernels) *kernels {
 		},
 		scores: scoresNEON, softmax: softmaxNEON, values: valuesNEON,
 		squares: squaresNEON, scale: scaleNEON, silu: siluNEON, siluPairs: siluPairsNEON, stream: streamNEON,
-		add: addNEON, rotate: rotateNEON, fetch: fetchNEON, narrowF16: narrowF16NEON, widenF16: widenF16NEON, widenBF16: widenBF16NEON,
+		add: addNEON, rotate: rotateNEON, quantize: quantizeNEON, fetch: fetchNEON, narrowF16: narrowF16NEON, widenF16: widenF16NEON, widenBF16: widenBF16NEON, widenQ8: widenQ8NEON,
 	}
+}
+
+func quantNEON() *quantKernels {
+	return &quantKernels{order: byGroups, byKind: [len(quantKinds)]quantKernel{
+		quantn4hNEON, quantn4hmNEON, quantn4kmNEON, quantt4hNEON, quantt4wNEON, quantb8hNEON, quantn5hNEON, quantn5hmNEON, quantn5kmNEON, quantn6k2NEON,
+	}}
+}
+
+func quantNEONDOT() *quantKernels {
+	return &quantKernels{order: byGroups, byKind: [len(quantKinds)]quantKernel{
+		quantn4hNEONDOT, quantn4hmNEONDOT, quantn4kmNEONDOT, quantt4hNEONDOT, quantt4wNEONDOT, quantb8hNEONDOT, quantn5hNEONDOT, quantn5hmNEONDOT, quantn5kmNEONDOT, quantn6k2NEONDOT,
+	}}
 }

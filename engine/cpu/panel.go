@@ -20,8 +20,9 @@ import (
 //
 // On arm64 a panel is [k/4][4][4][16] (kernels.quads): a block of four k holds sixteen columns of each
 // k, then the next sixteen. So tiles of sixteen columns read whole cache lines, and the kernel of one
-// row reads a single stream. All types are stored in order of columns. k is rounded up to a multiple of
-// four; places past it are zero and never read.
+// row reads a single stream. All types are stored in order of columns.
+//
+// A panel has room for k rounded up to a multiple of four. No kernel reads the room after k.
 const (
 	vectorCols = 64
 	wordCols   = vectorCols / 2
@@ -117,87 +118,42 @@ func reserve(n int) (*offheap.Arena, error) {
 // fill writes the given panel of m from rows, which holds the panel's 64 columns as
 // [64][rowPlaces(k)].
 func (m *matrix) fill(panel int, rows []float32) {
-	if m.quads {
-		m.fillQuads(panel, rows)
-		return
-	}
-	k, row := m.k, rowPlaces(m.k)
-	if m.words == nil {
-		dst := m.panels[panel*vectorCols*k:]
-		for i := range k {
-			for c := range vectorCols {
-				dst[i*vectorCols+c] = rows[c*row+i]
-			}
-		}
-		return
-	}
-	if m.kind == kv.F16 {
-		dst := m.words[panel*wordCols*k:]
-		for i := range k {
-			for j := range wordCols {
-				low, high := rows[2*j*row+i], rows[(2*j+1)*row+i]
-				dst[i*wordCols+j] = uint32(f32.ToF16(low)) | uint32(f32.ToF16(high))<<16
-			}
-		}
-		return
-	}
-	bits := unsafe.Slice((*uint32)(unsafe.Pointer(&rows[0])), len(rows))
-	dst := m.words[panel*wordCols*k:]
-	for i := range k {
-		for j := range wordCols {
-			c := j/16*32 + j%16
-			dst[i*wordCols+j] = bits[c*row+i]>>16 | bits[(c+16)*row+i]&^0xffff
-		}
-	}
-}
-
-// fillQuads is fill for a panel of blocks of four k.
-func (m *matrix) fillQuads(panel int, rows []float32) {
-	row, start := rowPlaces(m.k), panel*vectorCols*m.panelK()
+	row, start, bits := rowPlaces(m.k), panel*vectorCols*m.panelK(), math.Float32bits
 	for i := range m.k {
 		for c := 0; c < vectorCols; c += quadCols {
-			at, from := start+quadPlace(i, c), rows[c*row+i:]
-			if m.words == nil {
+			at, from := start+m.place(i, c), rows[c*row+i:]
+			switch {
+			case m.words == nil:
 				for j := range quadCols {
 					m.panels[at+j] = from[j*row]
 				}
-				continue
-			}
-			for j := range quadCols / 2 {
-				low, high := from[2*j*row], from[(2*j+1)*row]
-				if m.kind == kv.F16 {
-					m.words[at/2+j] = uint32(f32.ToF16(low)) | uint32(f32.ToF16(high))<<16
-				} else {
-					m.words[at/2+j] = math.Float32bits(low)>>16 | math.Float32bits(high)&^0xffff
+			case m.kind == kv.F16:
+				for j := range quadCols / 2 {
+					m.words[at/2+j] = uint32(f32.ToF16(from[2*j*row])) | uint32(f32.ToF16(from[(2*j+1)*row]))<<16
+				}
+			case m.quads:
+				for j := range quadCols / 2 {
+					m.words[at/2+j] = bits(from[2*j*row])>>16 | bits(from[(2*j+1)*row])&^0xffff
+				}
+			case c%32 == 0:
+				for j := range 16 {
+					m.words[at/2+j] = bits(from[j*row])>>16 | bits(from[(j+16)*row])&^0xffff
 				}
 			}
 		}
 	}
 }
 
-// quadPlace returns where a panel of blocks of four k has column c of k.
-func quadPlace(k, c int) int {
-	return k/quadK*quadK*vectorCols + c/quadCols*quadK*quadCols + k%quadK*quadCols + c%quadCols
-}
-
-// columnPlace returns where a panel has the first column of a tile, c, as the number of elements before it.
-func (m *matrix) columnPlace(c int) int {
-	switch {
-	case m.quads:
-		return quadPlace(0, c)
-	case m.words != nil && m.kind == kv.BF16:
-		return c/32*32 + c%32*2 // words of two columns, sixteen apart
+// place returns where a panel has column c of k, a multiple of 16, as the number of elements before it.
+func (m *matrix) place(k, c int) int {
+	if m.quads {
+		return k/quadK*quadK*vectorCols + c*quadK + k%quadK*quadCols
 	}
-	return c
+	return k*vectorCols + c
 }
 
 // panelK returns the number of k that a panel of a vector path has room for.
-func (m *matrix) panelK() int {
-	if m.quads {
-		return (m.k + quadK - 1) &^ (quadK - 1)
-	}
-	return m.k
-}
+func (m *matrix) panelK() int { return (m.k + quadK - 1) &^ (quadK - 1) }
 
 // rowPlaces returns k plus a cache line of 16 f32: the distance of rows in fill's source. If k
 // is a power of two, 64 rows at distance k would all map to one set of the cache.
@@ -340,7 +296,7 @@ func (k *kernels) product(out []float32, stride int, x []float32, m *matrix, pan
 // of the panel's next part. If rows is 1, it prefetches weights aheadK k ahead in this part
 // instead.
 func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at, n, done, rows int) {
-	first := 0
+	start, first := (panel*m.panelK()+at)*vectorCols, 0
 	if at == 0 {
 		first = 1
 	}
@@ -349,24 +305,22 @@ func (t *tile) run(out []float32, stride int, x []float32, m *matrix, panel, at,
 		rowBytes = 4 * wordCols
 	}
 	share := (64*t.rows + turns - 1) / turns // bytes prefetched per 64 bytes of the block
-	if end := (panel*m.panelK() + at + n) * vectorCols; m.words == nil {
-		_ = m.panels[end-1]
-	} else {
-		_ = m.words[end/2-1]
-	}
 	for _, c := range t.columns {
 		fetch := rowBytes*n + rowBytes*n*turn/turns
 		if rows == 1 {
 			fetch = rowBytes * aheadK
 		}
-		from := (panel*m.panelK()+at)*vectorCols + m.columnPlace(c)
+		from, to := start+m.place(0, c), start+vectorCols*((n+quadK-1)&^(quadK-1))
 		switch {
 		case m.words == nil:
-			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &m.panels[from], n, first, fetch, share)
+			t.f32(&out[c], 4*stride, &x[0], 4*m.k, &m.panels[from:to][0], n, first, fetch, share)
 		case m.kind == kv.F16:
-			t.f16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2], n, first, fetch, share)
+			t.f16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2 : to/2][0], n, first, fetch, share)
 		default:
-			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2], n, first, fetch, share)
+			if !m.quads {
+				from = start + c/32*32 + c%32*2
+			}
+			t.bf16(&out[c], 4*stride, &x[0], 4*m.k, &m.words[from/2 : to/2][0], n, first, fetch, share)
 		}
 		turn += t.rows
 	}

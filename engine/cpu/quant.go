@@ -36,6 +36,8 @@ const quantBlock = 32
 // Where scales and minima are factors, they are bytes that multiply an f16 shared by eight
 // blocks. The panel then starts with those f16, for each eight blocks: of the scales [64] and
 // of the minima [64].
+//
+// Some paths have panels in another order, see quantOrder.
 type quantFormat struct {
 	typ gguf.Type
 	quantKind
@@ -188,19 +190,78 @@ func (f *quantFormat) headBytes() int {
 // scaleBytes is the size of one scale or minimum.
 func (f *quantFormat) scaleBytes() int { return [...]int{halves: 2, floats: 4, factors: 1}[f.scales] }
 
+// quantOrder is the order in which a path reads panels.
+type quantOrder int
+
+const (
+	// byBlocks is the order that quantFormat describes.
+	byBlocks quantOrder = iota
+	// byGroups is the order of kernels that multiply eight columns by all rows before they go on to the next
+	// eight. Of each superBlocks blocks (the last ones may be fewer) it has first those of columns
+	// [0, 8), then those of [8, 16) and so on. So such a kernel reads one stream. Bytes are signed: they
+	// have no offset.
+	byGroups
+)
+
+// columns returns the number of columns whose scales, and whose weights of a quad, are adjacent.
+func (o quantOrder) columns() int {
+	if o == byGroups {
+		return 8
+	}
+	return vectorCols
+}
+
 // quantPanel is one panel of a quantised matrix.
 type quantPanel struct {
 	format *quantFormat
+	order  quantOrder
 	supers []byte // [k/256] of superBytes; empty unless scales are factors
 	data   []byte // [k/32] of blockBytes
 }
 
 // newQuantPanel returns a panel of format f over k that is stored in mem, whose length is
 // panelBytes(k).
-func newQuantPanel(f *quantFormat, k int, mem []byte) quantPanel {
+func newQuantPanel(f *quantFormat, order quantOrder, k int, mem []byte) quantPanel {
 	n := k / (superBlocks * quantBlock) * f.superBytes()
-	return quantPanel{f, mem[:n:n], mem[n:]}
+	return quantPanel{f, order, mem[:n:n], mem[n:]}
 }
+
+// place returns the offsets in p.data of the first scale of column c in block n, and of its first quad.
+// Further scales and minima are columns()·scaleBytes apart, and further quads, which the planes follow,
+// 4·columns().
+func (p *quantPanel) place(c, n int) (head, weights int) {
+	f, cols, size := p.format, p.order.columns(), p.format.blockBytes()
+	first := n / superBlocks * superBlocks
+	blocks := min(superBlocks, len(p.data)/size-first)
+	at := first*size + (c/cols*blocks+n-first)*(size*cols/vectorCols)
+	return at + c%cols*f.scaleBytes(), at + f.headBytes()*cols/vectorCols + c%cols*4
+}
+
+// reordered returns a copy of p in another order.
+func (p *quantPanel) reordered(order quantOrder) quantPanel {
+	f, cols, old := p.format, order.columns(), p.order.columns()
+	to := quantPanel{f, order, p.supers, make([]byte, len(p.data))}
+	for n := range len(p.data) / f.blockBytes() {
+		for c := range vectorCols {
+			head, weights := to.place(c, n)
+			oldHead, oldWeights := p.place(c, n)
+			for i, size := 0, f.scaleBytes(); i < f.headBytes()/(vectorCols*size); i++ {
+				copy(to.data[head+i*cols*size:][:size], p.data[oldHead+i*old*size:])
+			}
+			for i := range (f.blockBytes() - f.headBytes()) / (4 * vectorCols) {
+				quad := binary.LittleEndian.Uint32(p.data[oldWeights+4*i*old:])
+				if f.packed == asBytes && order != p.order {
+					quad ^= signBits
+				}
+				binary.LittleEndian.PutUint32(to.data[weights+4*i*cols:], quad)
+			}
+		}
+	}
+	return to
+}
+
+// signBits has the highest bit of each byte. Flipping it in a byte adds quantBias or takes it away.
+const signBits = 0x80808080
 
 // quantFormats returns the format of each panel of stacked tensors. It returns nil if they
 // can't be multiplied in integers: a tensor is not quantised, k is no multiple of 32, or a
@@ -226,7 +287,7 @@ func quantFormats(k int, tensors []*model.Tensor) []*quantFormat {
 
 // packQuant packs stacked tensors; formats holds the format of each panel, as quantFormats
 // returns it. It fails if there is no memory.
-func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error {
+func packQuant(m *matrix, order quantOrder, formats []*quantFormat, tensors []*model.Tensor) error {
 	m.cols, m.quant = vectorCols, make([]quantPanel, len(formats))
 	size := 0
 	for _, f := range formats {
@@ -241,7 +302,7 @@ func packQuant(m *matrix, formats []*quantFormat, tensors []*model.Tensor) error
 	data := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(floats))), 4*len(floats))
 	for i, f := range formats {
 		n := f.panelBytes(m.k)
-		m.quant[i] = newQuantPanel(f, m.k, data[:n:n])
+		m.quant[i] = newQuantPanel(f, order, m.k, data[:n:n])
 		data = data[n:]
 	}
 	rows := make([][]byte, 0, m.n)
@@ -293,18 +354,22 @@ func (p *quantPanel) setColumn(c int, row []byte) {
 // holds the same block as bytes; it starts with scale and minimum if these are f16.
 func (p *quantPanel) setBlock(c, n, i int, b *gguf.Block, raw []byte) {
 	f := p.format
-	dst := p.data[n*f.blockBytes() : (n+1)*f.blockBytes()]
-	p.setHead(c, n, i, b, raw)
-	weights, quants := dst[f.headBytes()+4*c:], b.Quants[quantBlock*i:quantBlock*(i+1)]
-	put := func(i int, bits uint32) { binary.LittleEndian.PutUint32(weights[4*vectorCols*i:], bits) }
+	head, at := p.place(c, n)
+	p.setHead(p.data[head:], c, n, i, b, raw)
+	weights, distance, quants := p.data[at:], 4*p.order.columns(), b.Quants[quantBlock*i:quantBlock*(i+1)]
+	put := func(i int, bits uint32) { binary.LittleEndian.PutUint32(weights[distance*i:], bits) }
+	var signs uint32
+	if p.order == byGroups {
+		signs = signBits
+	}
 	const each = 0x01010101
 	mask, planes := uint32(1<<f.high-1)*each, [2]uint32{}
 	for pair := range quantBlock / 8 {
 		codes := f.code(quants[8*pair:])
 		low, high := uint32(codes), uint32(codes>>32)
 		if f.packed == asBytes {
-			put(2*pair, low)
-			put(2*pair+1, high)
+			put(2*pair, low^signs)
+			put(2*pair+1, high^signs)
 			continue
 		}
 		put(pair, low&(15*each)|high&(15*each)<<4)
@@ -335,26 +400,26 @@ func (f *quantFormat) code(q []int8) uint64 {
 	return bytes&(0x7f*each) + uint64(f.added)*each ^ bytes&(0x80*each) // eight sums without carries
 }
 
-// setHead stores the scales and the minimum of a block; the arguments are those of setBlock.
-func (p *quantPanel) setHead(c, n, i int, b *gguf.Block, raw []byte) {
-	f := p.format
-	dst := p.data[n*f.blockBytes():]
+// setHead stores the scales and the minimum of a block, from dst on; the other arguments are those of
+// setBlock.
+func (p *quantPanel) setHead(dst []byte, c, n, i int, b *gguf.Block, raw []byte) {
+	f, cols := p.format, p.order.columns()
 	switch f.scales {
 	case halves:
-		copy(dst[2*c:], raw[:2])
+		copy(dst, raw[:2])
 		if f.mins {
-			copy(dst[2*(vectorCols+c):], raw[2:4])
+			copy(dst[2*cols:], raw[2:4])
 		}
 	case floats:
-		binary.LittleEndian.PutUint32(dst[4*c:], math.Float32bits(b.Scales[i]))
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(b.Scales[i]))
 	case factors:
 		for s := range f.subs {
-			dst[s*vectorCols+c] = b.Factors[i*f.subs+s]
+			dst[s*cols] = b.Factors[i*f.subs+s]
 		}
 		super := p.supers[n/superBlocks*f.superBytes():]
 		binary.LittleEndian.PutUint16(super[2*c:], b.Super)
 		if f.mins {
-			dst[f.subs*vectorCols+c] = b.MinFactors[i]
+			dst[f.subs*cols] = b.MinFactors[i]
 			binary.LittleEndian.PutUint16(super[2*(vectorCols+c):], b.SuperMin^0x8000)
 		}
 	}

@@ -43,3 +43,25 @@ func BenchmarkQuantizedProducts(b *testing.B) {
 		}
 	}
 }
+
+// BenchmarkQuantizedPanel multiplies rows by one panel, 64 columns over k = 1536, which stays in the second-level
+// cache. With -benchtime 1x and tools/emulate/count.py it counts the instructions of a kernel.
+func BenchmarkQuantizedPanel(b *testing.B) {
+	const k, most = 1536, quantRows
+	for _, typ := range quantTypes() {
+		tensor := &model.Tensor{Name: "w", Shape: []int{vectorCols, k}, Quant: typ, Data: make([]byte, typ.Bytes(vectorCols*k))}
+		for _, ops := range productPaths()[1:] {
+			p := packer{kernels: ops}
+			m := p.pack(k, tensor)
+			a, out, w := newActs(ops, most, k, true, true), make([]float32, most*vectorCols), newScratch()
+			for _, rows := range []int{1, most} {
+				b.Run(fmt.Sprintf("type=%v/isa=%s/rows=%d", typ, ops.isa, rows), func(b *testing.B) {
+					for b.Loop() {
+						ops.productPanel(w, out, a, m, 0, 0, rows)
+					}
+				})
+			}
+			m.store.Close()
+		}
+	}
+}

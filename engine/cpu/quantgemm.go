@@ -17,6 +17,15 @@ type quantKernels struct {
 	// biased is set if kernels read quantFormat.biased as the table of nibbles: VNNI instructions
 	// multiply unsigned by signed bytes.
 	biased bool
+	order  quantOrder // of the panels that kernels read
+}
+
+// quantOrder returns the order of the path's panels.
+func (k *kernels) quantOrder() quantOrder {
+	if k.quant == nil {
+		return byBlocks
+	}
+	return k.quant.order
 }
 
 // A kernel unpacks the weights once for all rows, so the more rows, the better. Three limits remain.
@@ -37,7 +46,7 @@ const (
 func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []byte, m *matrix, panel, lo, hi int) {
 	p, row, rows := &m.quant[panel], recordStride(m.k), hi-lo
 	x = x[lo*row : hi*row]
-	if k.quantKernel(p.format.kind) == nil {
+	if k.quant == nil {
 		p.product(out, stride, x, rows)
 		return
 	}
@@ -52,18 +61,9 @@ func (k *kernels) quantPanelProduct(w *scratch, out []float32, stride int, x []b
 	k.quantProduct(out, stride, x, p, rows, m.k/quantBlock)
 }
 
-// quantKernel returns the kernel for a layout of blocks, nil where the path has none and portable code
-// runs in its place.
-func (k *kernels) quantKernel(kind int) quantKernel {
-	if k.quant == nil {
-		return nil
-	}
-	return k.quant.byKind[kind]
-}
-
 // quantProduct multiplies rows of records x by all blocks of a panel.
 func (k *kernels) quantProduct(out []float32, stride int, x []byte, p *quantPanel, rows, blocks int) {
-	row, kernel := len(x)/rows, k.quantKernel(p.format.kind)
+	row, kernel := len(x)/rows, k.quant.byKind[p.format.kind]
 	_ = out[(rows-1)*stride+vectorCols-1]
 	part := quantWork / min(rows, quantRows) / superBlocks * superBlocks
 	for at, first := 0, 1; at < blocks; at, first = at+part, 0 {

@@ -96,7 +96,7 @@ func newRowsBench(b *testing.B, ops *kernels, typ gguf.Type, k, n int) *rowsBenc
 			m.quant = slices.Clone(m.quant)
 			for i := range m.quant {
 				size := m.quant[i].format.panelBytes(k)
-				m.quant[i] = newQuantPanel(m.quant[i].format, k, data[:size:size])
+				m.quant[i] = newQuantPanel(m.quant[i].format, m.quant[i].order, k, data[:size:size])
 				data = data[size:]
 			}
 		case m.words != nil:

@@ -103,7 +103,7 @@ func (p *prover) tile(t *tile) {
 // quantized checks the kernels for a format, in one panel.
 func (p *prover) quantized(f *quantFormat) {
 	const k = superBlocks * quantBlock
-	panel := newQuantPanel(f, k, make([]byte, f.panelBytes(k)))
+	panel := newQuantPanel(f, byBlocks, k, make([]byte, f.panelBytes(k)))
 	for i := range panel.data {
 		panel.data[i] = byte(p.next() >> 24)
 	}
@@ -120,16 +120,19 @@ func (p *prover) quantized(f *quantFormat) {
 			}
 		}
 	}
-	m := &matrix{n: vectorCols, k: k, cols: vectorCols, quant: []quantPanel{panel}}
+	m := &matrix{n: vectorCols, k: k, cols: vectorCols, quant: []quantPanel{panel.reordered(p.ops.quantOrder())}}
 	const rows = 3
 	a := newActs(p.ops, rows, k, true, true)
 	for r := range rows {
 		a.set(r, p.floats(k))
 	}
-	got, want := make([]float32, rows*vectorCols), make([]float32, rows*vectorCols)
-	p.ops.quantPanelProduct(nil, got, vectorCols, a.records, m, 0, 0, rows)
-	panel.product(want, vectorCols, a.records[:rows*recordStride(k)], rows)
-	p.same(p.ops.quantKernel(f.kind), fmt.Sprintf("%d rows by %v", rows, f.typ), got, want)
+	records := a.records[:rows*recordStride(k)]
+	for _, n := range []int{1, rows} { // kernels may have code of their own for one row
+		got, want := make([]float32, n*vectorCols), make([]float32, n*vectorCols)
+		p.ops.quantPanelProduct(nil, got, vectorCols, records, m, 0, 0, n)
+		panel.product(want, vectorCols, records[:n*recordStride(k)], n)
+		p.same(p.ops.quant.byKind[f.kind], fmt.Sprintf("%d rows by %v", n, f.typ), got, want)
+	}
 }
 
 // attention checks scores, softmax and weighted values of two heads over seven positions.

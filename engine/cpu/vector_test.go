@@ -193,10 +193,7 @@ func lastFirst(ops *kernels, most int) *kernels {
 
 // rowPlace returns where a panel has the weights of k: the number of elements before them.
 func rowPlace(ops *kernels, k int) int {
-	if ops.quads {
-		return quadPlace(k, 0)
-	}
-	return k * vectorCols
+	return (&matrix{quads: ops.quads}).place(k, 0)
 }
 
 // lastFirstHalf is lastFirst for weights of 16 bits.

@@ -75,7 +75,7 @@ func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
 		m.n += t.Shape[0]
 	}
 	if formats := quantFormats(k, tensors); formats != nil && !p.widen {
-		p.err = errors.Join(p.err, packQuant(m, formats, tensors))
+		p.err = errors.Join(p.err, packQuant(m, p.kernels.quantOrder(), formats, tensors))
 	} else if p.kernels.vector() {
 		p.err = errors.Join(p.err, packVector(m, tensors))
 	} else {

@@ -27,7 +27,7 @@ var isaRates = map[ISA]rates{
 	AVXVNNI:    {90e9, 230e9, 70e9},
 	AVX512:     {180e9, 190e9, 140e9}, // quantised weights take AVX2's kernels
 	AVX512VNNI: {180e9, 410e9, 140e9},
-	NEON:       {30e9, 9e9, 25e9}, // by the number of instructions: nobody has measured these two
+	NEON:       {30e9, 9e9, 25e9}, // by the number of instructions: not measured yet, nor is NEONDot
 	NEONDot:    {30e9, 9e9, 25e9},
 }
 

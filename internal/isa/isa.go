@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/klauspost/cpuid/v2"
-	"golang.org/x/sys/cpu"
 )
 
 // Level is the name of a set of features that a processor and its operating system may have.
@@ -38,10 +37,6 @@ var (
 		NEON:       {cpuid.ASIMD},
 		NEONDot:    {cpuid.ASIMD, cpuid.ASIMDDP},
 	}
-
-	// arm has the features of arm64 and where package cpu of golang.org/x/sys reports them: it asks the
-	// system (auxiliary vector, sysctl), on more systems than cpuid does.
-	arm = map[cpuid.FeatureID]*bool{cpuid.ASIMD: &cpu.ARM64.HasASIMD, cpuid.ASIMDDP: &cpu.ARM64.HasASIMDDP}
 )
 
 // Levels returns the levels of all architectures, slowest first within each.
@@ -49,10 +44,10 @@ func Levels() []Level { return []Level{AVX2, AVXVNNI, AVX512, AVX512VNNI, NEON, 
 
 // Arch returns the architecture that the level belongs to, as Go names it, "" for an unknown level.
 func (l Level) Arch() string {
-	switch {
-	case len(features[l]) == 0:
+	switch list := features[l]; {
+	case len(list) == 0:
 		return ""
-	case arm[features[l][0]] != nil:
+	case list[0] == cpuid.ASIMD:
 		return "arm64"
 	}
 	return "amd64"
@@ -65,16 +60,10 @@ func (l Level) Features() []cpuid.FeatureID { return slices.Clone(features[l]) }
 // Runs reports whether this machine has all features of the level, and its operating system saves
 // the registers. Package cpuid reports AVX, AVX2 and AVX-VNNI only if bits 1 and 2 of XCR0 are set
 // (XMM, YMM), and the features of AVX-512 only if bits 5 to 7 are set too (opmask, ZMM); on Darwin,
-// which enables those on first use, it asks the kernel. A level runs on its own architecture only.
+// which enables those on first use, it asks the kernel. On arm64 it asks Linux (auxiliary vector) and
+// Darwin (sysctl); on other systems no level of arm64 runs. A level runs on its own architecture only.
 func (l Level) Runs() bool {
-	switch list := features[l]; {
-	case l.Arch() != runtime.GOARCH:
-		return false
-	case runtime.GOARCH == "arm64":
-		return !slices.ContainsFunc(list, func(f cpuid.FeatureID) bool { return !*arm[f] })
-	default:
-		return cpuid.CPU.Supports(list...)
-	}
+	return runtime.GOARCH == l.Arch() && cpuid.CPU.Supports(features[l]...)
 }
 
 // Processor returns the name that the processor gives itself; "" if it has none.

@@ -25,6 +25,7 @@ var levels = map[string][]feature{
 // sets lists the kernels that a file may have.
 var sets = map[string]func(*assembly){
 	"floats": (*assembly).floats,
+	"quants": (*assembly).quants,
 }
 
 // run generates the files that args ask for. It writes them last: an error leaves the files as they
@@ -32,12 +33,16 @@ var sets = map[string]func(*assembly){
 func run(args []string) error {
 	flags := flag.NewFlagSet("neon", flag.ContinueOnError)
 	isa := flags.String("isa", "neon", "level of internal/isa: neon or neondot")
-	set := flags.String("set", "floats", "kernels to write: floats")
+	set := flags.String("set", "floats", "kernels to write: floats or quants")
 	pkg := flags.String("pkg", "cpu", "name of the package")
 	out := flags.String("out", "", "assembly file to write")
 	stubs := flags.String("stubs", "", "Go file of stubs to write")
+	counted := flags.Bool("count", false, "print what one pass of each innermost loop of the files that follow executes, and write nothing")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *counted {
+		return count(os.Stdout, flags.Args())
 	}
 	features, known := levels[*isa]
 	kernels := sets[*set]
@@ -47,7 +52,7 @@ func run(args []string) error {
 	case !known:
 		return fmt.Errorf("isa is %q, want neon or neondot", *isa)
 	case kernels == nil:
-		return fmt.Errorf("set is %q, want floats", *set)
+		return fmt.Errorf("set is %q, want floats or quants", *set)
 	}
 	a := &assembly{suffix: strings.ToUpper(*isa), features: features}
 	kernels(a)

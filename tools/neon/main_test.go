@@ -17,6 +17,8 @@ import (
 // files lists what go generate writes to engine/cpu: a set, a level and the beginning of the names.
 var files = []struct{ set, isa, name string }{
 	{"floats", "neon", "kernel_neon_arm64"},
+	{"quants", "neon", "kernel_neonquant_arm64"},
+	{"quants", "neondot", "kernel_neondotquant_arm64"},
 }
 
 // TestCommittedFilesAreCurrent generates all files into a temporary directory and compares them with
