@@ -117,7 +117,7 @@ func (d *drafter) read() {
 	if d.cfg.MaxInflight == 1 {
 		return
 	}
-	step := d.step(len(d.running.all), d.cfg.StepTokens)
+	step := d.step(len(d.running.all), min(d.cfg.StepTokens, d.fit(len(d.running.all))))
 	d.offer(&step, func(q *sequence) bool { return q.wantsRow() }, d.room.pageTokens)
 	d.take(&step)
 	for i := range d.offers {
@@ -140,7 +140,7 @@ func (d *drafter) choose() {
 	if len(d.running.prefilling) > 0 {
 		most -= max(d.cfg.PromptFloor, 0)
 	}
-	step := d.step(decoding, min(most, d.budget.time.DraftsFit(decoding, d.budget.context)))
+	step := d.step(decoding, min(most, d.fit(decoding)))
 	d.offer(&step, func(q *sequence) bool { return q.rows.inflight == 0 && q.decodes(d.room.pageTokens) }, (idle+1)*d.room.pageTokens)
 	d.take(&step)
 	for i := range d.offers {
@@ -154,6 +154,16 @@ func (d *drafter) choose() {
 	if d.budget.drafts > 0 {
 		d.without = 0
 	}
+}
+
+// fit returns how many drafts a step with that number of decoding rows has time for. The target promises
+// the other sequences their next tokens, so it does not bound the drafts of a sequence that runs alone: its tokens
+// come sooner with them.
+func (d *drafter) fit(decoding int) int {
+	if len(d.running.all) == 1 {
+		return d.cfg.StepTokens
+	}
+	return d.budget.time.DraftsFit(decoding, d.budget.context)
 }
 
 // step returns the costs of a step with that number of decoding rows, which can verify the number most of

@@ -459,3 +459,27 @@ func TestDraftsKeepTheTarget(t *testing.T) {
 		t.Errorf("%d drafts and %d tokens of prompts", drafted, prompts)
 	}
 }
+
+// TestDraftsBeyondTheTarget: where a row alone takes longer than the target, as with large models, drafts go
+// on: as many as are worth it for one sequence, and until they double the step beside others.
+func TestDraftsBeyondTheTarget(t *testing.T) {
+	cost := engine.StepCost{Step: 60e-3, Row: 1e-3, Token: 4e-3, Draft: 8e-3}
+	for _, tc := range []struct{ requests, least, most int }{{1, 15, 64}, {2, 6, 8}} {
+		b := newSeer(t, Config{Speculate: SpeculateAuto, ITLTarget: 50 * time.Millisecond}, cost)
+		text := upFrom(100, 80)
+		for id := range RequestID(tc.requests) {
+			b.add(Request{ID: id + 1, Prompt: append(slices.Clone(text), text[:4]...)}, slices.Concat(text[4:], text, text[:60]))
+		}
+		drafted := 0
+		for b.s.Open() > 0 {
+			p := b.s.Next(b.now)
+			if shape := p.shape(); shape.Rows == tc.requests {
+				drafted = max(drafted, shape.Drafts)
+			}
+			b.complete(p)
+		}
+		if drafted < tc.least || drafted > tc.most {
+			t.Errorf("%d requests: at most %d drafts in a step, want %d to %d", tc.requests, drafted, tc.least, tc.most)
+		}
+	}
+}

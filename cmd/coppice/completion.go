@@ -91,5 +91,8 @@ type manCmd struct {
 func (c *manCmd) Run(k *kong.Context) error {
 	b := builtFrom()
 	date, _, _ := strings.Cut(b.Date, "T")
-	return manpage.Write(c.Dir, k.Model, manpage.About{Version: b.Version, Date: date, EnvPrefix: envPrefix})
+	if err := manpage.Write(c.Dir, k.Model, manpage.About{Version: b.Version, Date: date, EnvPrefix: envPrefix}); err != nil {
+		return fmt.Errorf("%w; name a directory that you may write to", err)
+	}
+	return nil
 }

@@ -123,6 +123,7 @@ func TestManPages(t *testing.T) {
 			t.Fatal(stderr)
 		}
 	}
+	refused(t, []string{"name a directory"}, "man", filepath.Join(os.DevNull, "man1"))
 	pages, err := filepath.Glob(filepath.Join(one, "*.1"))
 	if err != nil {
 		t.Fatal(err)

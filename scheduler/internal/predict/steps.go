@@ -28,7 +28,7 @@ const (
 	partStep    = iota // every step
 	partRows           // its rows and their context
 	partPrompts        // its prompts: tokens, and the context that they attend to
-	partDrafts         // guesses that its rows verify
+	partDrafts         // guesses that its rows verify; its correction is beside that of rows
 	stepParts
 )
 
@@ -54,6 +54,9 @@ func (t *Steps) predict(shape *engine.StepShape) (parts [stepParts]float64, sum 
 	without.Drafts, without.DraftPairs = 0, 0
 	rows := t.cost.Fixed(&without)
 	parts = [stepParts]float64{partStep: t.cost.Step, partRows: rows - t.cost.Step, partPrompts: t.cost.Prompts(shape), partDrafts: t.cost.Fixed(shape) - rows}
+	// A guess is computed as a row is. Until some were measured, they are as much dearer than the backend's figure as
+	// rows are.
+	parts[partDrafts] *= t.factors[partRows].value
 	for i := range parts {
 		parts[i] *= t.factors[i].value
 		sum += parts[i]
@@ -132,13 +135,18 @@ func (t *Steps) Drafts(decoding int, context int64) (rows, draft float64) {
 }
 
 // DraftsFit returns how many drafts fit into the target time of a step with such sequences; without a
-// target, any number fits.
+// target, any number fits. Where the rows without drafts miss the target already, a step with drafts takes at most
+// twice their time: otherwise a large model, which drafts help most, would have none.
 func (t *Steps) DraftsFit(decoding int, context int64) int {
 	rows, draft := t.Drafts(decoding, context)
 	if t.target == 0 || draft == 0 {
 		return math.MaxInt32
 	}
-	return int(min(max((t.limit()-rows)/draft, 0), 1<<30))
+	left := t.limit() - rows
+	if left < 0 {
+		left = rows
+	}
+	return int(min(left/draft, 1<<30))
 }
 
 // Learns reports whether measured times of steps are used.

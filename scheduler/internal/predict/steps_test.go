@@ -44,3 +44,17 @@ func TestCorrect(t *testing.T) {
 		}
 	}
 }
+
+// TestDraftsOfASlowMachine checks that drafts are expected to cost as much as decode rows turn out to, before any
+// was verified.
+func TestDraftsOfASlowMachine(t *testing.T) {
+	cost := engine.StepCost{Step: 4e-3, Row: 0.7e-3, Token: 0.7e-3, Draft: 0.7e-3}
+	const slower = 4
+	st := NewSteps(cost, 0, true)
+	for range 10 {
+		st.Learn(&engine.StepShape{Rows: 16}, 16, 16, int64(slower*1e9*(cost.Step+16*cost.Row)))
+	}
+	if _, draft := st.Drafts(16, 0); draft < 0.8*slower*cost.Draft || draft > 1.2*slower*cost.Draft {
+		t.Errorf("a draft is expected to take %.2f ms, want about %.2f", 1e3*draft, 1e3*slower*cost.Draft)
+	}
+}
