@@ -6,6 +6,26 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
+// TestDropIsNoPressure: a policy learns nothing from a leaf that is parked. Under CostAware the age at which leaves make room
+// for others stays what it was, although the parked leaf was just used.
+func TestDropIsNoPressure(t *testing.T) {
+	c := emptyCache(t, Config{PageTokens: 1, Policy: CostAware})
+	insert := func(token kv.Token) { c.Insert(Key{Tokens: []kv.Token{token}}, []kv.PageID{kv.PageID(token)}, nil) }
+	horizon := func() uint64 { return c.by.(*costAware).horizon }
+	for token := range kv.Token(10) {
+		insert(token)
+	}
+	c.Evict(1, nil)
+	before := horizon()
+	if before < 5 {
+		t.Fatalf("leaves make room at the age of %d accesses: nothing is shown", before)
+	}
+	insert(20)
+	if freed := c.Drop(Key{Tokens: []kv.Token{20}}, nil); len(freed) != 1 || horizon() != before {
+		t.Errorf("after a park of %v leaves make room at the age of %d accesses, want %d as before", freed, horizon(), before)
+	}
+}
+
 // TestDrop: Drop removes the end of a key that no other key continues and no pin holds, with its partly filled page, and nothing else.
 func TestDrop(t *testing.T) {
 	c, err := New(Config{PageTokens: 4})

@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/mempool"
 	"github.com/coppice-llm/coppice/mempool/tiering"
 	"github.com/coppice-llm/coppice/radixcache"
+	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
 
 // ErrNoTier is the error of Park without tiers below the device.
@@ -141,6 +142,10 @@ func (t *tiers) stepParks(now time.Duration) {
 
 // advance asks for the writes of p that are due. It reports whether p is over.
 func (t *tiers) advance(now time.Duration, p *park) (over bool, err error) {
+	if t.fault == planted.ParkEarly {
+		p.saved = len(p.extents)
+		return true, nil
+	}
 	for i := p.saved; i < len(p.extents); i++ {
 		x := &p.extents[i]
 		switch t.book.Save(now, x.Key, p.to) {
@@ -193,7 +198,7 @@ func (t *tiers) endPark(p *park, err error) {
 		last := &p.extents[p.saved-1]
 		e.Tokens = last.Start + len(last.Tokens)
 	}
-	if err == nil {
+	if err == nil && t.fault != planted.KeepParked {
 		t.room.reclaimAs(t.room.cache.Drop(p.key, t.room.freed[:0]), tiering.Forgotten)
 	}
 	t.parks.ended = append(t.parks.ended, e)

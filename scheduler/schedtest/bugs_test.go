@@ -56,7 +56,7 @@ func (p *planting) setup(w *setup) {
 	case KeepFailed:
 		w.cfg.DisableCache = false
 		w.failRows(p.o, 20)
-	case ForgetMove, BelieveMove, LoseMove, LoseCancel, StalePage, ChildFirst:
+	case ForgetMove, BelieveMove, LoseMove, LoseCancel, StalePage, ChildFirst, KeepParked, ParkEarly:
 		w.shuttle(p.kind == BelieveMove)
 		if p.kind == LoseCancel {
 			w.aborts, w.store, w.ending = 1, 60*w.stepTime, drains

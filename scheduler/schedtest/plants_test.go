@@ -91,6 +91,10 @@ const (
 	// retention
 	KeepReleased // what a released session left is kept like other KV
 
+	// parks
+	KeepParked // a parked prefix stays on the device
+	ParkEarly  // a park ends before the tier has its prefix
+
 	// quotas
 	KeepOver // a namespace keeps what its pins protected beyond its quota
 
@@ -168,6 +172,8 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	KeepBelow:     {"keep-below", "failed", ""},
 	AllPublic:     {"all-public", "salts", ""},
 	KeepReleased:  {"keep-released", "retention", ""},
+	KeepParked:    {"keep-parked", "parks", ""},
+	ParkEarly:     {"park-early", "parks", ""},
 	KeepOver:      {"keep-over", "quotas", ""},
 	OverwritePage: {"overwrite-page", "contents", ""},
 	LoseGrant:     {"lose-grant", "progress", ""},
@@ -208,6 +214,7 @@ var faults = map[Plant]planted.Fault{
 	ForgiveDebts: planted.ForgiveDebts, KeepCredit: planted.KeepCredit, ChargeCached: planted.ChargeCached, StaleMask: planted.StaleMask,
 	PreemptAgain: planted.PreemptAgain, KeepBelow: planted.KeepBelow, KeepOver: planted.KeepOver, KeepReleased: planted.KeepReleased, AllPublic: planted.AllPublic,
 	Unverified: planted.Unverified, KeepRefused: planted.KeepRefused, ForeignDraft: planted.ForeignDraft, LateMask: planted.LateMask, BillRefused: planted.BillRefused,
+	KeepParked: planted.KeepParked, ParkEarly: planted.ParkEarly,
 }
 
 // drafts reports whether only worlds with drafts show the bug.

@@ -82,16 +82,15 @@ func (w *world) inherit(before *world) {
 // world adds load and faults to a rig.
 type world struct {
 	*rig
-	setup   setup
-	load    *load
-	when    stream // arrivals
-	choice  stream // aborts
-	post    stream // delays
-	mover   stream // moves between tiers
-	others  stream // other processes at a shared tier
-	parking parks
-	second  bool // the second one of a pair of twins
-	probes  bool // the shell looks into the shared tier for each request
+	setup  setup
+	load   *load
+	when   stream // arrivals
+	choice stream // aborts
+	post   stream // delays
+	mover  stream // moves between tiers
+	others stream // other processes at a shared tier
+	second bool   // the second one of a pair of twins
+	probes bool   // the shell looks into the shared tier for each request
 
 	steps    int                // number of plans while requests arrive
 	callerOf map[*order]*caller // used in a fair world
@@ -118,7 +117,6 @@ func newWorld(o Options, second bool) (*world, error) {
 	w.load.now = w.clock.Now
 	w.when, w.choice, w.post = newStream(o.Seed, "arrivals"), newStream(o.Seed, "aborts"), newStream(o.Seed, "delays")
 	w.mover, w.others = newStream(o.Seed, "moving"), newStream(o.Seed, "other processes")
-	w.parking = parks{rng: newStream(o.Seed, "parks"), tokens: map[scheduler.ParkID]int{}}
 	probing := newStream(o.Seed, "probe")
 	w.probes = probing.one(2)
 	w.steps, w.lower.speedup = o.Steps, w.setup.speedup
@@ -147,9 +145,6 @@ func (w *world) run() {
 			w.progress.dry()
 			break
 		}
-	}
-	if w.parked(); len(w.parking.tokens) > 0 {
-		w.fail("parks", "at the end %d parks are open", len(w.parking.tokens))
 	}
 	w.close()
 }
@@ -198,7 +193,6 @@ func (w *world) turn() {
 		w.giveUpRunning()
 		w.rival.act()
 	}
-	w.parked()
 	w.settle()
 }
 

@@ -22,5 +22,7 @@ const (
 	LateMask           // the mask after a guess is that before it
 	BillRefused        // refused guesses are billed as output
 	KeepReleased       // what a released session left is kept as if its next turn might come
+	KeepParked         // a parked prefix stays on the device
+	ParkEarly          // a park ends before the tier has its prefix
 	KeepOver           // what a namespace holds beyond its quota stays when its pins are released
 )
