@@ -196,7 +196,7 @@ func TestAgainstLLMD(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer sub.Close()
-			if err := sub.Add(events.Rank{}, zmq.NewSource(zmq.SourceConfig{Endpoint: endpoint,
+			if err := sub.Add(kv.Rank{}, zmq.NewSource(zmq.SourceConfig{Endpoint: endpoint,
 				ReplayEndpoint: "tcp://" + sender.ReplayAddr().String()}), events.Follow{}); err != nil {
 				t.Fatal(err)
 			}
