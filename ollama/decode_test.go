@@ -23,7 +23,7 @@ func TestDecodeChat(t *testing.T) {
 	c, err := DecodeChat([]byte(`{"model":"m:latest","messages":[
 		{"role":"system","content":"Be brief."},
 		{"role":"user","content":"Weather?","images":[]},
-		{"role":"assistant","content":"","thinking":"Two calls.","tool_calls":[{"function":{"name":"weather","arguments":{"city":"Paris"}}},{"id":"own","type":"function","function":{"index":1,"name":"clock","arguments":"{}"}}]},
+		{"role":"assistant","content":"","thinking":"Two calls.","tool_calls":[{"function":{"name":"weather","arguments":{"city":"Paris"}}},{"index":1,"id":"own","type":"function","function":{"index":1,"name":"clock","arguments":"{}"}}]},
 		{"role":"tool","tool_name":"clock","content":"12"},
 		{"role":"tool","tool_name":"weather","content":"Sun"}],
 		"tools":[{"type":"function","function":{"name":"weather","description":"d","parameters":{"type":"object","properties":{}}}}],

@@ -123,6 +123,7 @@ func (r *reading) calls(v value) []chat.ToolCall {
 		var call chat.ToolCall
 		r.Fields(at, "messages[].tool_calls[].", map[string]func(value){
 			"id":       func(v value) { call.ID = r.Text(v) },
+			"index":    func(v value) { r.Integer(v, 0, maxCalls) }, // Open WebUI has it here, 0 for each call
 			"type":     func(v value) { r.OneOf(v, "function") },
 			"function": func(v value) { r.called(v, &call) },
 		})

@@ -179,7 +179,9 @@ class DSPy(Client):
 
     def talk(self, messages=MESSAGES, **more):
         said = self.lm()(messages=messages, **more)[0]
-        return said if isinstance(said, str) else said["text"] or ""
+        if isinstance(said, str):
+            return said
+        return said.get("text") or json.dumps([c.function.arguments for c in said.get("tool_calls") or []])
 
     def whole(self):
         lm = self.lm()
@@ -193,7 +195,7 @@ class DSPy(Client):
         said = [{"id": c.id, "type": "function", "function": {"name": c.function.name, "arguments": c.function.arguments}} for c in calls]
         turns = [*ASKED, {"role": "assistant", "content": None, "tool_calls": said}]
         turns += [{"role": "tool", "tool_call_id": c.id, "content": RESULT} for c in calls]
-        return turns, self.talk(turns)
+        return turns, self.talk(turns, tools=TOOLS)
 
     def text(self):
         """The answer of a program; without markers in the model's answer, the model's words."""
@@ -229,7 +231,7 @@ class DSPy(Client):
 
     def third_turn(self):
         turns, last = self.once(self.conversation)
-        return self.talk([*turns, {"role": "assistant", "content": last}, {"role": "user", "content": AGAIN}])
+        return self.talk([*turns, {"role": "assistant", "content": last}, {"role": "user", "content": AGAIN}], tools=TOOLS)
 
     def usage(self):
         u = self.once(self.whole)[1]
