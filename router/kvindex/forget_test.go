@@ -44,3 +44,30 @@ func TestForgetOneRank(t *testing.T) {
 		}
 	}
 }
+
+// TestHand: a holder's blocks are another one's, and it is unknown itself.
+func TestHand(t *testing.T) {
+	for _, cfg := range oneAndThree {
+		s := mustSharded(t, cfg)
+		from, to := w(1), w(2)
+		for lo := 1; lo < 100; lo += 10 { // in several shards
+			if _, err := s.Store(from, tail(seq(lo, lo+3), 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if !s.Hand(from, to) || s.Held(from) != 0 || s.Held(to) != 40 || len(s.Holders()) != 1 {
+			t.Errorf("%d shards: %d and %d blocks, holders %v", cfg.Shards, s.Held(from), s.Held(to), s.Holders())
+		}
+		for lo := 1; lo < 100; lo += 10 {
+			if found := s.Find(chain(seq(lo, lo+3)), nil); len(found) != 1 || found[0] != (Overlap{to, 4}) {
+				t.Errorf("%d shards: found %v", cfg.Shards, found)
+			}
+		}
+		if s.Hand(from, w(3)) || s.Held(w(3)) != 0 || len(s.Holders()) != 1 {
+			t.Errorf("%d shards: an unknown holder had blocks; holders %v", cfg.Shards, s.Holders())
+		}
+		if err := s.Check(); err != nil {
+			t.Error(err)
+		}
+	}
+}

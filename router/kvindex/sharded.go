@@ -335,6 +335,25 @@ func (s *Sharded) Swap(a, b kv.Rank) {
 	}
 }
 
+// Hand gives the blocks of holder from to holder to, which must be unknown, in O(1) for each shard. It reports whether from had
+// blocks. It does not wait for all shards at once, as Swap does: a reader may find some blocks under the one holder and some under
+// the other.
+func (s *Sharded) Hand(from, to kv.Rank) (some bool) {
+	s.mu.Lock()
+	if n := s.held[from]; n != nil {
+		s.held[to], some = n, n.Load() > 0
+		delete(s.held, from)
+	}
+	s.mu.Unlock()
+	if !some {
+		s.Forget(from)
+		s.Forget(to)
+		return false
+	}
+	s.each(func(x *Index) { x.Swap(from, to) })
+	return true
+}
+
 // Holds is [Index.Holds].
 func (s *Sharded) Holds(h kv.Rank, hash kv.BlockHash) bool {
 	return s.shardWhere(func(i int) bool { return s.shards[i].x.Holds(h, hash) }) >= 0

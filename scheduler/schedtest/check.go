@@ -83,7 +83,7 @@ func newCheckers(r *rig) []checker {
 		&drafted{watcher: watcher{r, "drafts"}, counts: map[*sample]*[2]uint64{}, pages: map[uint64][][]kv.PageID{}, seen: map[kv.Namespace]map[uint64]bool{}},
 		r.failed,
 		r.retention,
-		r.parks,
+		r.lower.parks,
 		&quotas{watcher: watcher{r, "quotas"}},
 		r.mirror,
 		r.lower.ledger,

@@ -67,7 +67,7 @@ func (r *rig) pump() {
 		r.giveBack(pages)
 	}
 	r.publish(r.sched.TakeEvents(r.events[:0]))
-	r.parks.look()
+	r.lower.parks.look()
 }
 
 // grant answers a request for n pages with as many as are free.

@@ -24,6 +24,7 @@ type lower struct {
 	stores   [kv.Tiers]map[mempool.Key]*record
 	moves    map[tiering.MoveID]*carried
 	ledger   *tierLedger
+	parks    *parks
 	messages int                                 // messages to the scheduler in flight
 	took     func(m *tiering.Move) time.Duration // draws the duration of the next operation of a move
 	fault    func(m *tiering.Move) (error, bool) // draws the operation's error, and whether it misses its deadline

@@ -124,7 +124,7 @@ func (c *parks) finished() {
 
 // park parks the prompt of an earlier request, in some calls, or gives up an open park.
 func (w *world) park() {
-	c := w.parks
+	c := w.lower.parks
 	if w.setup.cfg.Tiers == nil || len(w.load.past) == 0 || w.lost != nil || !c.rng.one(8) {
 		return
 	}

@@ -38,11 +38,10 @@ type rig struct {
 
 	book      book
 	checkers  []checker
-	progress  *progress // one of the checkers, as are the next four
+	progress  *progress // one of the checkers, as are the next three
 	mirror    *mirror
 	failed    *failedKV
 	retention *retention
-	parks     *parks
 	bug       bug
 	sum       digest
 	report    Report
@@ -85,7 +84,7 @@ func newRig(o Options, b bug, device sim.Config, cfg scheduler.Config) (*rig, er
 		watcher: watcher{r, "retention"}, released: map[radixcache.NodeID]uint64{},
 		stale: map[radixcache.NodeID]int{}, ends: map[kv.PageID]bool{},
 	}
-	r.parks = newParks(r, newStream(o.Seed, "parks"))
+	r.lower.parks = newParks(r, newStream(o.Seed, "parks"))
 	r.checkers = newCheckers(r)
 	b.begin(r)
 	return r, nil
@@ -206,7 +205,7 @@ func (r *rig) expire() {
 		return
 	}
 	r.tell(r.sched.Expire(r.clock.Now(), r.out[:0]))
-	r.parks.look()
+	r.lower.parks.look()
 	r.publish(r.sched.TakeEvents(r.events[:0])) // of what a quota takes from ended requests: no plan may follow
 	r.each(func(c checker) { c.expired() })
 }

@@ -20,7 +20,15 @@ import (
 // foreignFleet is a gateway in front of workers of another project.
 type foreignFleet struct {
 	*process
-	block int // tokens of a block
+	front  string // URL of requests; that of the process, or of what stands before it
+	block  int    // tokens of a block
+	breaks bool   // a stream whose worker dies breaks off, without an event that says so
+}
+
+// newForeignFleet makes a fleet of a gateway, which logs warnings when workers fail, as they do in these tests.
+func newForeignFleet(p *process, block int) *foreignFleet {
+	p.mayWarn = true
+	return &foreignFleet{process: p, front: p.url, block: block}
 }
 
 // foreignWorker is an entry of the file of --workers-file.
@@ -43,9 +51,15 @@ func routeForeign(t *testing.T, block int, model string, workers []foreignWorker
 	return f
 }
 
-// launchForeign starts a gateway in front of workers. It logs warnings when workers fail, as they do
-// in these tests.
+// launchForeign starts a gateway in front of workers.
 func launchForeign(t *testing.T, block int, model string, workers []foreignWorker, flags ...string) *foreignFleet {
+	t.Helper()
+	args := append([]string{"route"}, foreignFlags(t, block, model, workers)...)
+	return newForeignFleet(launch(t, http.DefaultClient, args, flags), block)
+}
+
+// foreignFlags returns the flags of a gateway, or of Envoy's picker, that name workers and their model.
+func foreignFlags(t *testing.T, block int, model string, workers []foreignWorker) []string {
 	t.Helper()
 	text, err := json.Marshal(map[string]any{"workers": workers})
 	if err != nil {
@@ -55,9 +69,7 @@ func launchForeign(t *testing.T, block int, model string, workers []foreignWorke
 	if err := os.WriteFile(file, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p := launch(t, http.DefaultClient, []string{"route", "--workers-file", file, "--model", model, "--block-tokens", strconv.Itoa(block), "--salts", "plain"}, flags)
-	p.mayWarn = true
-	return &foreignFleet{process: p, block: block}
+	return []string{"--workers-file", file, "--model", model, "--block-tokens", strconv.Itoa(block), "--salts", "plain"}
 }
 
 // rankState is what /v1/fleet has about the only rank of a worker.
@@ -214,7 +226,7 @@ func (c *computed) prompt() []kv.Token {
 func (f *foreignFleet) ask(path string, body map[string]any) computed {
 	f.t.Helper()
 	body["model"], body["return_token_ids"] = f.model, true
-	status, header, text := post(f.t, f.url+path, body)
+	status, header, text := post(f.t, f.front+path, body)
 	if status != http.StatusOK {
 		f.t.Fatalf("%s: %d %s", path, status, text)
 	}

@@ -150,7 +150,7 @@ func TestPeerVLLM(t *testing.T) {
 		{"residency", (*vllmFleet).residency}, {"chats", (*vllmFleet).chats}, {"eviction", (*vllmFleet).eviction}, {"gap", (*vllmFleet).gap},
 		{"late gateway", (*vllmFleet).late}, {"auto", (*vllmFleet).auto}, {"prompts", (*vllmFleet).prompts}, {"dynamo", (*vllmFleet).dynamo},
 		{"load", (*vllmFleet).underLoad}, {"streams", (*vllmFleet).streams}, {"tools", (*vllmFleet).tools},
-		{"errors", (*vllmFleet).errors}, {"killed", (*vllmFleet).killed},
+		{"errors", (*vllmFleet).errors}, {"killed", (*vllmFleet).killed}, {"envoy", (*vllmFleet).envoy},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			defer f.reportsTo(f.process.t)

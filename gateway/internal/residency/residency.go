@@ -26,6 +26,8 @@ type Residency struct {
 	// change is done.
 	losses atomic.Uint64
 
+	departed departed
+
 	counting sync.Mutex // guards stats; held for one count
 	stats    Stats
 }
@@ -141,7 +143,7 @@ func (x *Residency) Forget(r kv.Rank) {
 	if tiered {
 		x.unlist(k)
 	}
-	x.index.Forget(k.holder)
+	x.depart(k.holder)
 	if tiered {
 		x.below.Forget(k.holder)
 	}

@@ -170,7 +170,16 @@ func (x *Residency) storeIndex(k *rank, run kvindex.Run) error {
 	if !x.fits(k, run.Hashes) && (!run.HasParent || x.index.Holds(k.holder, run.Parent)) {
 		return kvindex.ErrFull // an orphan is refused as one, not as full
 	}
+	return x.storeDevice(k, run)
+}
+
+// storeDevice stores a run in the index of the device. Departed ranks take no room from others, and their blocks are in no
+// one's way: they go first.
+func (x *Residency) storeDevice(k *rank, run kvindex.Run) error {
 	_, err := x.index.Store(k.holder, run)
+	for (err == kvindex.ErrFull || err == kvindex.ErrCollision) && x.dropDeparted() {
+		_, err = x.index.Store(k.holder, run)
+	}
 	return err
 }
 
@@ -201,7 +210,7 @@ func (x *Residency) storeTier(k *rank, tier kv.Tier, run kvindex.Run) error {
 		part.Hashes, part.Locals = run.Hashes[:fit], run.Locals[:fit]
 		_, err := x.below.Store(k.holder, part)
 		if tier == kv.TierDevice && err != kvindex.ErrCollision {
-			_, err = x.index.Store(k.holder, part)
+			err = x.storeDevice(k, part)
 		}
 		if err == kvindex.ErrCollision {
 			x.removeFrom(k, anyTier, run.Hashes) // the table can't tell the two prefixes apart
