@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -78,6 +79,10 @@ func loaded(name, operands string) int {
 		return 16 * (strings.Count(list[1], ",") + 1)
 	case "VLD1R":
 		return 4
+	case "VLD4R":
+		return 16
+	case "FLDPD":
+		return 16
 	case "FLDPQ":
 		return 32
 	case "FMOVQ", "FMOVS":
@@ -103,6 +108,50 @@ func loaded(name, operands string) int {
 		return size / 2
 	}
 	return size
+}
+
+// executed returns what one call of a function executes: trips has how often each of its loops is passed, by label.
+// Code from a branch to one of taken up to that label is left out.
+func executed(path, name string, trips map[string]int, taken ...string) (all loop, err error) {
+	file, err := os.ReadFile(path)
+	if err != nil {
+		return loop{}, err
+	}
+	all.function = name
+	passes, skipTo, inside := []int{1}, "", false
+	for lines := bufio.NewScanner(bytes.NewReader(file)); lines.Scan(); {
+		line := strings.TrimRight(lines.Text(), " ")
+		if m := function.FindStringSubmatch(line); m != nil {
+			inside = m[1] == name
+			continue
+		}
+		if m := labelLine.FindStringSubmatch(line); inside && m != nil {
+			if m[1] == skipTo {
+				skipTo = ""
+			}
+			if n, ok := trips[m[1]]; ok && skipTo == "" {
+				passes = append(passes, n)
+			}
+			continue
+		}
+		fields := strings.Fields(line)
+		if !inside || skipTo != "" || len(fields) == 0 || strings.HasPrefix(fields[0], "//") {
+			continue
+		}
+		var one loop
+		one.add(fields[0], strings.Join(fields[1:], " "))
+		n, to := passes[len(passes)-1], fields[len(fields)-1]
+		all.instructions, all.loads, all.bytes = all.instructions+n*one.instructions, all.loads+n*one.loads, all.bytes+n*one.bytes
+		if fields[0] == "RET" {
+			return all, nil
+		}
+		if _, ok := trips[to]; ok && len(passes) > 1 {
+			passes = passes[:len(passes)-1]
+		} else if slices.Contains(taken, to) {
+			skipTo = to
+		}
+	}
+	return loop{}, fmt.Errorf("%s has no function %s that returns", path, name)
 }
 
 // count prints the loops of assembly files.

@@ -43,6 +43,48 @@ func TestCountsOfTheDocument(t *testing.T) {
 	}
 }
 
+// TestCountsOfQuantizedPanels compares the table of docs/arm64.md with what the kernels execute for one panel: 64
+// columns over k = 1536.
+func TestCountsOfQuantizedPanels(t *testing.T) {
+	document, err := os.ReadFile("../../docs/arm64.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const supers, groupBlocks = 6, 48 * quantGroups
+	counted := func(file, kernel string, rows int) loop {
+		trips := map[string]int{
+			"clear": rows, "oneSuper": supers, "oneGroup": supers * quantGroups, "oneBlock": groupBlocks,
+			"allSuper": supers, "allGroup": supers * quantGroups, "allBlock": groupBlocks, "pair": groupBlocks * rows / 2, "row": groupBlocks * rows,
+			"block": groupBlocks / quantGroups, "group": groupBlocks,
+		}
+		taken := []string{"even"}
+		if rows == 1 {
+			taken = []string{"single"}
+		}
+		all, err := executed("../../engine/cpu/kernel_"+file+"_amd64.s", "quant"+kernel, trips)
+		if file != "avx2" {
+			all, err = executed("../../engine/cpu/kernel_"+file+"quant_arm64.s", "quant"+kernel, trips, taken...)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	for _, kind := range []struct{ typ, name string }{
+		{"Q8_0", "b8h"}, {"Q4_0", "n4h"}, {"Q4_1", "n4hm"}, {"Q4_K", "n4km"}, {"Q5_0", "n5h"}, {"Q5_K", "n5km"}, {"Q6_K", "n6k2"},
+	} {
+		for _, rows := range []int{1, 32} {
+			dot, wide, avx2 := counted("neondot", kind.name+"NEONDOT", rows), counted("neon", kind.name+"NEON", rows), counted("avx2", kind.name+"AVX2", rows)
+			thousands := func(n int) string { return fmt.Sprintf("%.1f", float64(n)/1e3) }
+			row := fmt.Sprintf("| %s | %d | %s | %s | %s | %s | %s |", kind.typ, rows, thousands(dot.instructions), thousands(wide.instructions),
+				thousands(avx2.instructions), thousands(dot.loads), thousands(dot.bytes))
+			if !strings.Contains(string(document), row) {
+				t.Errorf("docs/arm64.md has not the row\n%s", row)
+			}
+		}
+	}
+}
+
 // TestLoaded checks the bytes that instructions load.
 func TestLoaded(t *testing.T) {
 	for line, want := range map[string]int{
