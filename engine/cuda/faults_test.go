@@ -304,14 +304,9 @@ func TestFailingDriver(t *testing.T) {
 	refused := 0
 	for how := range failures {
 		for at := 1; at <= all.calls; at++ {
-			if at%every[how] != 0 && at < last {
+			if at%every[how] != 0 && at < last || at <= opening && how != lostDevice && how != outOfMemory ||
+				at >= last && how == faultyKernel { // there is no later launch
 				continue
-			}
-			if at <= opening && how != lostDevice && how != outOfMemory {
-				continue
-			}
-			if at >= last && how == faultyKernel {
-				continue // there is no later launch
 			}
 			f := &faulty{Driver: base, failure: how, failAt: at, hung: make(chan struct{})}
 			b, err := open(f)
@@ -481,7 +476,7 @@ func refuses(t *testing.T, b *cuda.Backend, f *faulty, want *ran) int {
 	return 0
 }
 
-// fails runs steps on a backend whose driver fails for good.
+// fails runs steps on a backend whose driver fails and goes on failing.
 func fails(t *testing.T, b *cuda.Backend, f *faulty) {
 	t.Helper()
 	got := steps(b, 0)

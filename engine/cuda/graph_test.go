@@ -184,13 +184,7 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 				}
 				batch.Binds = append(batch.Binds, bind)
 				row.Start, row.Deferred = int32(position[s]), false
-				for i := position[s]; i < end; i++ {
-					token := kv.Token(i * 7 % 320)
-					if i >= x.common {
-						token = kv.Token((i*7 + int(s)) % 320)
-					}
-					row.Tokens = append(row.Tokens, token)
-				}
+				row.Tokens = x.prompt(s, position[s], end)
 			}
 			for have := kv.CeilPages(position[s], 16); have < kv.CeilPages(end, 16); have++ {
 				row.Pages = append(row.Pages, page)
@@ -214,6 +208,18 @@ func (x decodeRun) on(t *testing.T, d *counting) (out []engine.RowOut, steps []c
 		out, steps = append(out, res.Out...), append(steps, n)
 	}
 	return out, steps
+}
+
+// prompt returns the tokens of a slot's prompt between two positions: the common ones, and then its own.
+func (x decodeRun) prompt(s engine.Slot, from, to int) (tokens []kv.Token) {
+	for i := from; i < to; i++ {
+		own := 0
+		if i >= x.common {
+			own = int(s)
+		}
+		tokens = append(tokens, kv.Token((i*7+own)%320))
+	}
+	return tokens
 }
 
 // checkOutputs checks that the first row of every second step has a token of the mask, and that the last

@@ -88,6 +88,7 @@ func TestInstructions(t *testing.T) {
 		{"shr.u64$d$d$r", 1, []uint64{1 << 40, 40}},
 		{"min.s32", n1, []uint64{n1, 1}},
 		{"max.s32", 1, []uint64{n1, 1}},
+		{"min.u32", 7, []uint64{7, n1}},
 		{"popc.b32", 3, []uint64{0x10101}},
 		{"not.b32", 0xfffffffe, []uint64{1}},
 		{"prmt.b32", 0x44332211, []uint64{0x44332211, 0x88776655, 0x3210}},
@@ -125,12 +126,13 @@ func TestInstructions(t *testing.T) {
 			t.Errorf("%s of %#x is %#x, want %#x", c.op, c.in, got, c.want)
 		}
 	}
+}
+
+// TestInstructionsOfBytes checks instructions on pairs of registers and on single bytes.
+func TestInstructionsOfBytes(t *testing.T) {
 	// A pair of registers: the halves, joined the other way round.
 	if got := evaluate(t, "mov.b64 {%r1,%r2}, %d1;\n\tmov.b64 %d1, {%r2,%r1};\n\tmov.u64$d$d", 0x1111111122222222); got != 0x2222222211111111 {
 		t.Errorf("swapped halves: %#x", got)
-	}
-	if got := evaluate(t, "min.u32", 7, n1); got != 7 {
-		t.Errorf("min.u32 is %#x", got)
 	}
 	// Bit 3 of a selector fills the byte with its sign.
 	if got := evaluate(t, "prmt.b32", 0x44332211, 0x88776655, 0xf3); got != 0x1111ff44 {
