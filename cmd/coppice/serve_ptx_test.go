@@ -13,10 +13,10 @@ import (
 // and log-probabilities, which CUDA graphs compute.
 func TestServePTX(t *testing.T) {
 	t.Parallel()
-	args := []string{"serve", "--addr", "127.0.0.1:0", "--backend", "ptxvm", "--model", nano(t), "--kv-tokens", "96", "--page-tokens", "16",
-		"--max-running", "2", "--step-tokens", "64", "--no-page"}
-	l := newTierLoad(t, 4, 40, args)
-	tiered := append(args, "--kv-host", "1MiB", "--kv-disk", t.TempDir()+":8MiB", "--kv-write", "through", "--kv-token-time", "1s")
+	args := []string{"serve", "--addr", "127.0.0.1:0", "--backend", "ptxvm", "--model", nano(t), "--kv-tokens", "384", "--page-tokens", "16",
+		"--max-running", "2", "--step-tokens", "256", "--no-page"}
+	l := newTierLoad(t, 3, 200, args) // records of several pages
+	tiered := append(args, "--kv-host", "16MiB", "--kv-disk", t.TempDir()+":64MiB", "--kv-write", "through", "--kv-token-time", "1s")
 	ask := func(p *process) (below map[string]int) {
 		below = map[string]int{}
 		for n := range l.want {
