@@ -44,29 +44,6 @@ const aheadK = 16
 // columns follows. 32 make one block of quantised activations.
 const pairCols = vectorCols / 2
 
-// columns yields, for each column of m, the tensor and the row of that tensor that the column
-// holds. Usually all rows of the first tensor come first, then those of the next. If m is paired,
-// pairCols rows of the first tensor and pairCols rows of the second alternate.
-func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] {
-	return func(yield func(*model.Tensor, int) bool) {
-		if m.paired {
-			for c := range m.n {
-				if !yield(tensors[c/pairCols%2], c/vectorCols*pairCols+c%pairCols) {
-					return
-				}
-			}
-			return
-		}
-		for _, t := range tensors {
-			for r := range t.Shape[0] {
-				if !yield(t, r) {
-					return
-				}
-			}
-		}
-	}
-}
-
 // packVector packs for the vector kernels: as bf16 or f16 if all tensors have that type, else
 // as f32. It fails if there is no memory.
 func packVector(m *matrix, tensors []*model.Tensor) error {
@@ -113,6 +90,29 @@ func reserve(n int) (*offheap.Arena, error) {
 		offheap.Huge(store.Page(0))
 	}
 	return store, err
+}
+
+// columns yields, for each column of m, the tensor and the row of that tensor that the column
+// holds. Usually all rows of the first tensor come first, then those of the next. If m is paired,
+// pairCols rows of the first tensor and pairCols rows of the second alternate.
+func (m *matrix) columns(tensors []*model.Tensor) iter.Seq2[*model.Tensor, int] {
+	return func(yield func(*model.Tensor, int) bool) {
+		if m.paired {
+			for c := range m.n {
+				if !yield(tensors[c/pairCols%2], c/vectorCols*pairCols+c%pairCols) {
+					return
+				}
+			}
+			return
+		}
+		for _, t := range tensors {
+			for r := range t.Shape[0] {
+				if !yield(t, r) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // fill writes the given panel of m from rows, which holds the panel's 64 columns as

@@ -63,47 +63,6 @@ func (m *matrix) pairedBias(bias []float32) []float32 {
 	return out
 }
 
-// pack packs tensors, which all have k columns, into one matrix: it stacks their rows. Errors go
-// to p.err.
-func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
-	return p.packInto(&matrix{}, k, tensors...)
-}
-
-func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
-	m.k, m.cols, m.exps, m.quads = k, panelCols, noExponents, p.kernels.quads
-	for _, t := range tensors {
-		m.n += t.Shape[0]
-	}
-	if formats := quantFormats(k, tensors); formats != nil && !p.widen {
-		p.err = errors.Join(p.err, packQuant(m, p.kernels.quantOrder(), formats, tensors))
-	} else if p.kernels.vector() {
-		p.err = errors.Join(p.err, packVector(m, tensors))
-	} else {
-		packPortable(m, tensors)
-	}
-	return m
-}
-
-// packPortable packs for the portable kernels, as f32 on the Go heap, and records the exponents.
-func packPortable(m *matrix, tensors []*model.Tensor) {
-	k := m.k
-	// column(c) slices panelCols*k elements from column c on, so in the last panel it reaches
-	// up to seven elements past the end.
-	m.panels = make([]float32, m.panelCount()*panelCols*k+panelCols)
-	row, c := make([]float32, k), 0
-	for _, t := range tensors {
-		for r := range t.Shape[0] {
-			t.Widen(row, r*k, (r+1)*k)
-			col := m.column(c)
-			for i, w := range row {
-				col[i*panelCols] = w
-			}
-			m.exps.add(row)
-			c++
-		}
-	}
-}
-
 // layer is one transformer layer, packed.
 type layer struct {
 	attnNorm, ffnNorm []float32
@@ -250,5 +209,46 @@ func (e *exponents) add(v []float32) {
 		e.lo = -149
 	} else {
 		e.lo = min(e.lo, lo)
+	}
+}
+
+// pack packs tensors, which all have k columns, into one matrix: it stacks their rows. Errors go
+// to p.err.
+func (p *packer) pack(k int, tensors ...*model.Tensor) *matrix {
+	return p.packInto(&matrix{}, k, tensors...)
+}
+
+func (p *packer) packInto(m *matrix, k int, tensors ...*model.Tensor) *matrix {
+	m.k, m.cols, m.exps, m.quads = k, panelCols, noExponents, p.kernels.quads
+	for _, t := range tensors {
+		m.n += t.Shape[0]
+	}
+	if formats := quantFormats(k, tensors); formats != nil && !p.widen {
+		p.err = errors.Join(p.err, packQuant(m, p.kernels.quantOrder(), formats, tensors))
+	} else if p.kernels.vector() {
+		p.err = errors.Join(p.err, packVector(m, tensors))
+	} else {
+		packPortable(m, tensors)
+	}
+	return m
+}
+
+// packPortable packs for the portable kernels, as f32 on the Go heap, and records the exponents.
+func packPortable(m *matrix, tensors []*model.Tensor) {
+	k := m.k
+	// column(c) slices panelCols*k elements from column c on, so in the last panel it reaches
+	// up to seven elements past the end.
+	m.panels = make([]float32, m.panelCount()*panelCols*k+panelCols)
+	row, c := make([]float32, k), 0
+	for _, t := range tensors {
+		for r := range t.Shape[0] {
+			t.Widen(row, r*k, (r+1)*k)
+			col := m.column(c)
+			for i, w := range row {
+				col[i*panelCols] = w
+			}
+			m.exps.add(row)
+			c++
+		}
 	}
 }
