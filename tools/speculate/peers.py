@@ -25,6 +25,7 @@ import http.client
 import json
 import os
 import pathlib
+import socket
 import statistics
 import subprocess
 import sys
@@ -69,6 +70,9 @@ class server:
         self.name, self.words, self.args = name, words, args
 
     def __enter__(self):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", self.args.port)) == 0:
+                raise SystemExit(f"a process listens at port {self.args.port} already: end it, or choose another --port")
         self.log = open(self.args.log, "ab") if self.args.log else subprocess.DEVNULL
         self.process = subprocess.Popen(self.words, stdout=self.log, stderr=self.log)
         deadline = time.monotonic() + 120
