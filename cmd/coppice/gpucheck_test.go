@@ -83,3 +83,8 @@ func TestGPUCheck(t *testing.T) {
 		t.Errorf("%+v, %v", p, err)
 	}
 }
+
+// TestGPUCheckParts: a part that does not exist is refused with the names of those that do.
+func TestGPUCheckParts(t *testing.T) {
+	refused(t, []string{`"speeed"`, "driver, conformance", "conversations"}, "gpucheck", "--backend", "ptxvm", "--parts", "speeed")
+}

@@ -193,7 +193,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	all := append(parts(&cfg, r), cfg.More...)
 	for _, name := range cfg.Only {
 		if !slices.ContainsFunc(all, func(p Part) bool { return p.Name == name }) {
-			return nil, fmt.Errorf("gpucheck: no part %q", name)
+			return nil, fmt.Errorf("gpucheck: there is no part %q, want some of %s", name, strings.Join(names(all), ", "))
 		}
 	}
 	err = cfg.Save(r)
@@ -208,6 +208,14 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r.Complete = true
 	return r, errors.Join(err, cfg.Save(r))
+}
+
+// names returns the names of the parts, in their order.
+func names(all []Part) (list []string) {
+	for _, p := range all {
+		list = append(list, p.Name)
+	}
+	return list
 }
 
 // parts lists the parts of this package. What costs least and tells most comes first.
