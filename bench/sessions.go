@@ -137,7 +137,7 @@ type ParkFigures struct {
 	ParkedBytes      int64      `json:"parked_bytes"`
 	ResumeMillis     [2]float64 `json:"resume_ms"`         // from Resume until the first token of the next turn
 	ResumeOfPrefill  float64    `json:"resume_of_prefill"` // of the medians
-	ResumedTokens    int        `json:"resumed_tokens"`    // prompt tokens of the next turns that were found in a tier
+	ResumedTokens    int        `json:"resumed_tokens"`    // of the parked tokens: came back, and were not computed in the next turns
 	RecomputedTokens int        `json:"recomputed_tokens"` // of the parked tokens: computed again in the next turns
 	Checked          int        `json:"checked"`
 	Identical        bool       `json:"identical"` // the checked turns have the logit bits of a node that computes everything
@@ -418,8 +418,9 @@ func (p *sessionPlay) parkAndResume(ctx context.Context, node *coppice.Node, f *
 			return nil, fmt.Errorf("the turn after the resume of session %d: %w", i, err)
 		}
 		resumes = append(resumes, asked+e.FirstToken)
-		f.ResumedTokens += e.CachedByTier[kv.TierHost] + e.CachedByTier[kv.TierDisk]
-		f.RecomputedTokens += max(0, parked[i]-(e.PromptTokens-e.ComputedTokens))
+		again := max(0, parked[i]-(e.PromptTokens-e.ComputedTokens))
+		f.ResumedTokens += parked[i] - again
+		f.RecomputedTokens += again
 		if i < p.cfg.Checked {
 			digests = append(digests, e.LogitDigest)
 		}

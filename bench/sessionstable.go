@@ -29,7 +29,7 @@ func (f *SessionFigures) Rows() (_ [][]string, legend string) {
 		add(what, "parked", "%d tokens, %.1f MiB", p.ParkedTokens, float64(p.ParkedBytes)/(1<<20))
 		add(what, "resume, p50 and p90", "%.1f and %.1f ms", p.ResumeMillis[0], p.ResumeMillis[1])
 		add(what, "resume of prefill", "%.1f %%", 100*p.ResumeOfPrefill)
-		add(what, "found in tiers", "%d tokens", p.ResumedTokens)
+		add(what, "came back", "%d tokens", p.ResumedTokens)
 		add(what, "computed again", "%d tokens", p.RecomputedTokens)
 		add(what, fmt.Sprintf("same bits, of %d checked", p.Checked), "%s", map[bool]string{true: "yes", false: "NO"}[p.Identical])
 	}
