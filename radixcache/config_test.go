@@ -39,7 +39,7 @@ func TestConfigFaults(t *testing.T) {
 		{Config{PageTokens: 32769, BlockTokens: -4}, []string{"PageTokens is 32769", "BlockTokens is -4"}},
 		{Config{PageTokens: 8, BlockTokens: 20}, []string{"BlockTokens is 20, want a multiple"}},
 		{Config{BlockTokens: 8}, []string{"BlockTokens is 8"}},
-		{Config{Policy: Policy(len(rankings))}, []string{fmt.Sprintf("Policy is policy(%d)", len(rankings))}},
+		{Config{Policy: Policy(len(policies))}, []string{fmt.Sprintf("Policy is policy(%d)", len(policies))}},
 		{Config{SLRUHits: -1}, []string{"SLRUHits is -1"}},
 		{Config{TTL: -time.Second, PinnedTokens: -1}, []string{"TTL is -1s", "PinnedTokens is -1"}},
 	} {

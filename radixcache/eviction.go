@@ -46,7 +46,7 @@ const (
 )
 
 func newEviction(cfg Config) eviction {
-	by := rankings[cfg.Policy](cfg)
+	by := policies[cfg.Policy].ranks(cfg)
 	e := eviction{slab: slab{cfg: cfg, nodes: make([]node, 1)}, line: make([]lineLink, 1), by: by, ranked: !by.ranksByAge()}
 	e.places[byAge] = places{nowhere}
 	if e.ranked {

@@ -26,7 +26,7 @@ func TestAgainstModel(t *testing.T) {
 		steps = 200
 	}
 	var all everywhere
-	for policy := range Policy(len(rankings)) {
+	for policy := range Policy(len(policies)) {
 		t.Run(policy.String(), func(t *testing.T) {
 			for _, page := range fuzzPages {
 				for variant := range variants {
@@ -41,7 +41,7 @@ func TestAgainstModel(t *testing.T) {
 			}
 		})
 	}
-	if all.harnesses == variants*len(fuzzPages)*len(rankings) && !invariants.Enabled { // not with -run
+	if all.harnesses == variants*len(fuzzPages)*len(policies) && !invariants.Enabled { // not with -run
 		all.check(t)
 	}
 }
@@ -133,12 +133,12 @@ func FuzzLRU(f *testing.F) {
 
 // FuzzPolicies: all policies, with and without whole leaves.
 func FuzzPolicies(f *testing.F) {
-	addSeeds(f, 2*len(rankings))
+	addSeeds(f, 2*len(policies))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if len(data) == 0 {
 			return
 		}
-		policy, rest := Policy(int(data[0])%len(rankings)), int(data[0])/len(rankings)
+		policy, rest := Policy(int(data[0])%len(policies)), int(data[0])/len(policies)
 		fuzz(t, world{Config: Config{PageTokens: fuzzPages[rest%4], Policy: policy, WholeLeaves: rest/4%2 == 1}}, data[1:])
 	})
 }
@@ -155,7 +155,7 @@ func FuzzTenants(f *testing.F) {
 		page := fuzzPages[first%4]
 		w := world{tenants: true, Config: Config{PageTokens: page, BlockTokens: page * (1 + first/4%3), Events: true, TTL: 60, PinnedTokens: 8 * page}}
 		if first/12%2 == 1 {
-			w.Policy = Policy(first / 24 % len(rankings))
+			w.Policy = Policy(first / 24 % len(policies))
 		}
 		fuzz(t, w, data[1:])
 	})

@@ -317,6 +317,9 @@ func (h *harness) compareHandles() {
 	}
 }
 
+// statsFields has the fields of Stats without its String, which leaves some out.
+type statsFields Stats
+
 func (h *harness) compareSums() {
 	if h.c.clock != h.m.clock || h.c.Epoch() != uint64(h.m.epoch) {
 		h.fail("clock %d, epoch %d, want %d, %d", h.c.clock, h.c.Epoch(), h.m.clock, h.m.epoch)
@@ -328,10 +331,10 @@ func (h *harness) compareSums() {
 	gauges.EvictedTokens, gauges.EvictedPages, gauges.EvictedAges = want.EvictedTokens, want.EvictedPages, want.EvictedAges
 	gauges.Nodes = 0
 	if gauges != want {
-		h.fail("stats\n%v, want\n%v", gauges, want)
+		h.fail("stats\n%+v, want\n%+v", statsFields(gauges), statsFields(want))
 	}
 	if c := h.counts; got.Lookups != c.Lookups || got.LookupTokens != c.LookupTokens || got.Hits != c.Hits || got.HitTokens != c.HitTokens {
-		h.fail("stats\n%v, want\n%v", got, c)
+		h.fail("stats\n%+v, want\n%+v", statsFields(got), statsFields(c))
 	}
 	if n, _ := h.c.PinnedPrefixes(); n != len(h.m.prefixes) {
 		h.fail("%d pinned prefixes, want %d", n, len(h.m.prefixes))

@@ -6,13 +6,33 @@ import (
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
-// policyNames and rankings list the policies by number. Each has a file with its constant
-// and its ranking. A new policy adds itself to both lists, with the next number.
-// CONTRIBUTING.md has the recipe.
-var (
-	policyNames = enum.New[Policy]("radixcache", "policy", "lru", "lfu", "fifo", "mru", "slru", "priority", "cost-aware", "session")
-	rankings    = [...]func(Config) ranking{newLRU, newLFU, newFIFO, newMRU, newSLRU, newPriority, newCostAware, newSession}
-)
+// policies lists the policies by number. Each has a file with its constant and its ranking. A
+// new policy adds itself to the list. CONTRIBUTING.md has the recipe.
+var policies = [...]policy{
+	LRU:       {"lru", newLRU},
+	LFU:       {"lfu", newLFU},
+	FIFO:      {"fifo", newFIFO},
+	MRU:       {"mru", newMRU},
+	SLRU:      {"slru", newSLRU},
+	Priority:  {"priority", newPriority},
+	CostAware: {"cost-aware", newCostAware},
+	Session:   {"session", newSession},
+}
+
+// policy describes a Policy.
+type policy struct {
+	name  string               // as flags take it
+	ranks func(Config) ranking // makes the ranking of one cache
+}
+
+var policyNames = enum.New[Policy]("radixcache", "policy", namesOf(policies[:])...)
+
+func namesOf(all []policy) (names []string) {
+	for i := range all {
+		names = append(names, all[i].name)
+	}
+	return names
+}
 
 // Policies returns all policies, in the order of their numbers.
 func Policies() []Policy { return policyNames.Values() }

@@ -34,7 +34,9 @@ type ranking interface {
 	// ranksByAge reports whether the rank is the stamp and nothing else: leaves
 	// then need no heap.
 	ranksByAge() bool
-	// used records that a walk ended at a node, at u.stamp.
+	// used records that a walk ended at a node, at u.stamp. A new node is used twice at the same
+	// stamp. The chunks of a request are uses, but no reuses. A Pin counts in u.hits before its
+	// use, an Insert after it.
 	used(u *use)
 	// absorb merges the mark of a removed child into its parent's. The caller has merged
 	// stamp, hits and prio before. fork reports whether the parent has other children.

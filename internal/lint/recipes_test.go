@@ -27,10 +27,11 @@ var kept = []recipe{
 		title: "an eviction policy",
 		files: []string{"radixcache/biggest.go", "radixcache/lru2.go"},
 		edits: []edit{
-			{"radixcache/policy.go", `"priority", "cost-aware"`, `, "biggest", "lru2"`},
-			{"radixcache/policy.go", `newPriority, newCostAware`, `, newBiggest, newLRU2`},
+			{"radixcache/policy.go", "\tSession:   {\"session\", newSession},\n", "\tBiggest: {\"biggest\", newBiggest},\n\tLRU2: {\"lru2\", newLRU2},\n"},
+			{"radixcache/lifetime_test.go", "Priority: 3, CostAware: 1", ", Biggest: 1, LRU2: 1"},
+			{"radixcache/lifetime_test.go", "for _, policy := range []Policy{LFU, SLRU", ", LRU2"},
 		},
-		tests: []string{"./radixcache", "./cmd/coppice", "-run", "Fuzz|Model|Polic|BenchRadix$"},
+		tests: []string{"./radixcache", "./cmd/coppice", "-run", "Fuzz|Model|Polic|ReuseByInsert|BenchRadix$"},
 	},
 	{
 		title: "a store for tiers",

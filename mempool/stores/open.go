@@ -119,8 +119,11 @@ func (c Config) Open(id mempool.Identity, log *slog.Logger) (opened []mempool.St
 	}
 	openers := c.openers(id, log)
 	var errs []error
-	for _, o := range openers {
+	for i, o := range openers {
 		errs = append(errs, o.check())
+		if i > 0 && o.tier == openers[i-1].tier {
+			errs = append(errs, fmt.Errorf("stores: two stores of the tier %v, want one a tier", o.tier))
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return nil, nil, err
