@@ -125,7 +125,7 @@ func (f *nodeFlags) backend(m *model.Model, b *backendFlags) (engine.Backend, er
 func openBackend(name string, o backends.Options) (engine.Backend, error) {
 	if o.Log == nil {
 		out := zapcore.Lock(zapcore.AddSync(terminal.Err()))
-		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, zapcore.WarnLevel))
+		o.Log = nodeLog(zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, zapcore.WarnLevel)))
 	}
 	finish := func() {}
 	if name == "cuda" {

@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
@@ -44,8 +42,13 @@ func openMeasured(cfg *Config, r *Report) (*cuda.Backend, error) {
 }
 
 // warnings returns a logger that adds warnings to the report.
-func warnings(r *Report) *zap.Logger {
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message"}), zapcore.Lock(lines{r}), zapcore.WarnLevel))
+func warnings(r *Report) *slog.Logger {
+	return slog.New(slog.NewTextHandler(lines{r}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // lines adds each line that is written to the warnings of a report.
@@ -55,8 +58,6 @@ func (l lines) Write(text []byte) (int, error) {
 	l.r.Warnings = append(l.r.Warnings, strings.TrimSpace(string(text)))
 	return len(text), nil
 }
-
-func (lines) Sync() error { return nil }
 
 // speed times the measured model.
 func speed(ctx context.Context, cfg *Config, r *Report) error {
