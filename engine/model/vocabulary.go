@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
+	"github.com/coppice-llm/coppice/tokenizer/trainer"
 )
 
 // The special tokens of a generated model, named as in Llama 3, so that its chat format
@@ -38,7 +39,7 @@ const corpusMerges = 4096
 // ids, so each must have a text. If the built-in text is too short for that, made-up words are
 // added to it.
 func trainTokenizer(vocab int) ([]byte, error) {
-	return tokenizer.Train(tokenizer.TrainConfig{
+	return trainer.Train(trainer.Config{
 		VocabSize: vocab,
 		Special:   []string{beginOfText, endOfText, startHeader, endHeader, endOfTurn},
 	}, opticks.Text()+madeUpWords(max(0, vocab-corpusMerges)))
