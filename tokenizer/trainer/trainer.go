@@ -26,15 +26,15 @@ type Config struct {
 	Special   []string // distinct; they get the highest ids, in this order, as in Llama 3
 }
 
-// MaxVocab is the largest VocabSize that Train accepts: it is meant for small tokenizers,
+// maxVocab is the largest VocabSize that Train accepts: it is meant for small tokenizers,
 // and the largest in use are of this order.
-const MaxVocab = 1 << 18
+const maxVocab = 1 << 18
 
 // Validate returns an error with the faults of the config, or nil.
 func (c Config) Validate() error {
-	if least := 256 + len(c.Special); c.VocabSize < least || c.VocabSize > MaxVocab {
+	if least := 256 + len(c.Special); c.VocabSize < least || c.VocabSize > maxVocab {
 		return fmt.Errorf("trainer: VocabSize %d; want %d (256 bytes and %d special tokens) to %d",
-			c.VocabSize, least, len(c.Special), MaxVocab)
+			c.VocabSize, least, len(c.Special), maxVocab)
 	}
 	seen := map[string]bool{}
 	for _, s := range c.Special {

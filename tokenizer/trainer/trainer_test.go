@@ -152,7 +152,7 @@ func TestTrainRefuses(t *testing.T) {
 		{Config{}, "abc", "VocabSize 0"},
 		{Config{VocabSize: 255}, "abc", "VocabSize 255"},
 		{Config{VocabSize: 256, Special: []string{"<s>"}}, "abc", "VocabSize 256"},
-		{Config{VocabSize: MaxVocab + 1}, "abc", "VocabSize"},
+		{Config{VocabSize: maxVocab + 1}, "abc", "VocabSize"},
 		{Config{VocabSize: 300, Special: []string{"<s>", "<s>"}}, "abc", "twice"},
 		{Config{VocabSize: 300, Special: []string{""}}, "abc", "empty"},
 		{Config{VocabSize: 300, Special: []string{"\xff"}}, "abc", "UTF-8"},

@@ -11,7 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -37,7 +37,7 @@ func openMeasured(cfg *Config, r *Report) (*cuda.Backend, error) {
 	for _, n := range cfg.Batches {
 		rows = max(rows, n)
 	}
-	return cuda.Open(model.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
+	return cuda.Open(random.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
 		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows), Log: warnings(r)})
 }
 
