@@ -149,7 +149,7 @@ func writeAll(dir string, files []file) (err error) {
 }
 
 // configJSON writes config.json in the form of transformers v4, which v5 reads, too. The last
-// field is [model.GeneratedField]: it holds the Spec, so that config.json differs whenever the weights do.
+// field is an addition: it holds the Spec, so that config.json differs whenever the weights do.
 func configJSON(c *model.Config, spec Spec) []byte {
 	type origin struct {
 		Preset    Preset `json:"preset"`
