@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 		if root, err = os.Getwd(); err != nil {
 			panic(err)
 		}
-		if err := errors.Join(os.Chdir(tmp), os.MkdirAll(filepath.Dir(nano), 0o755), model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1})); err != nil {
+		if err := errors.Join(os.Chdir(tmp), os.MkdirAll(filepath.Dir(nano), 0o755), random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1})); err != nil {
 			panic(err)
 		}
 		if dir := os.Getenv(parkTest); dir != "" {

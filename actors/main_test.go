@@ -16,6 +16,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(tmp)
 		dir := filepath.Join(tmp, "nano")
-		if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 			panic(err)
 		}
 		if nano, err = model.Open(dir); err != nil {

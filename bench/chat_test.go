@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 			panic(err)
 		}
 		defer os.RemoveAll(tmp)
-		if err := model.Generate(filepath.Join(tmp, "nano"), model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+		if err := random.Generate(filepath.Join(tmp, "nano"), random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 			panic(err)
 		}
 		if nano, err = model.Open(filepath.Join(tmp, "nano")); err != nil {

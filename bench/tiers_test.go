@@ -12,13 +12,14 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // openNano returns a function that opens a node with the smallest model, a pool of this many tokens and tiers.
 func openNano(t *testing.T) func(tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "nano")
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.Open(dir)

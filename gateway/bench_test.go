@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/gateway/internal/members"
 	"github.com/coppice-llm/coppice/gateway/internal/prompt"
@@ -125,7 +125,7 @@ func answering(b *testing.B, cfg *Config, workers, size int) string {
 // demoPrompts reads text with the tokenizer of the generated demo model.
 func demoPrompts(b *testing.B) prompt.Config {
 	dir := filepath.Join(b.TempDir(), "demo")
-	if err := model.Generate(dir, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Demo, Seed: 1}); err != nil {
 		b.Fatal(err)
 	}
 	tok, err := tokenfile.Open(filepath.Join(dir, "tokenizer.json"))

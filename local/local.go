@@ -18,7 +18,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/wording"
 	"github.com/coppice-llm/coppice/scheduler"
 	"github.com/coppice-llm/coppice/tokenizer"
@@ -127,10 +126,7 @@ func (o *Options) backend(m *model.Model, cfg *coppice.Config) (engine.Backend, 
 	if o.Backend != nil {
 		return o.Backend(m, cfg)
 	}
-	c := cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads}
-	if cfg.Log != nil {
-		c.Log = slogcore.New(cfg.Log.Handler())
-	}
+	c := cpu.Config{KVTokens: cmp.Or(o.KVTokens, defaultKVTokens), Threads: o.Threads, Log: cfg.Log}
 	b, err := cpu.Open(m, c)
 	if err != nil {
 		return nil, err // not b: a nil pointer in an interface is not nil

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/fleet"
 	"github.com/coppice-llm/coppice/local"
@@ -24,7 +25,7 @@ import (
 func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	nano, file := filepath.Join(dir, "nano"), filepath.Join(dir, "nano.gguf")
-	if err := errors.Join(model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}), model.GenerateGGUF(file, model.Spec{Preset: model.Nano, Seed: 1}, gguf.F32)); err != nil {
+	if err := errors.Join(random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1}), random.GenerateGGUF(file, random.Spec{Preset: random.Nano, Seed: 1}, gguf.F32)); err != nil {
 		t.Fatal(err)
 	}
 	var texts []string
@@ -63,7 +64,7 @@ func TestOpen(t *testing.T) {
 // NoTemplate set.
 func TestOpenFails(t *testing.T) {
 	nano := t.TempDir()
-	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := local.Open(filepath.Join(nano, "none"), local.Options{}); !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, chat.ErrInvalid) || !strings.HasPrefix(err.Error(), "coppice: ") {
@@ -97,7 +98,7 @@ func TestOpenFails(t *testing.T) {
 // or it can't be done.
 func TestPooling(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "nano")
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	says := func(mode string) {

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/local"
 )
@@ -19,7 +20,7 @@ import (
 // penalty needs a backend that has it; nothing is read for neutral defaults.
 func TestSampling(t *testing.T) {
 	nano := filepath.Join(t.TempDir(), "nano")
-	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	usual := engine.SamplingParams{Temperature: 0.8, TopK: 40, TopP: 0.95, MinP: 0.05}

@@ -1,7 +1,6 @@
 package mempool
 
 import (
-	"bytes"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -288,32 +287,6 @@ func compareIndex(t *testing.T, ix *Index, n *naiveIndex, spaces []kv.Namespace)
 		got, ok := ix.Victim(of)
 		if want, wantOK := n.victim(of); got != want || ok != wantOK {
 			t.Fatalf("victim of %v is %s (%v), want %s (%v)", of, got.Short(), ok, want.Short(), wantOK)
-		}
-	}
-}
-
-// TestSum: gathering and scattering give the sum of the bytes, whatever the pages.
-func TestSum(t *testing.T) {
-	rng := rand.New(rand.NewPCG(1, 1))
-	for _, size := range []int{1020, 4096, sumPiece, sumPiece + 4, 3 * sumPiece / 2} {
-		for _, n := range []int{1, 2, 17} {
-			pages, back := make([][]byte, n), make([][]byte, n)
-			for i := range pages {
-				pages[i], back[i] = make([]byte, size), make([]byte, size)
-				for j := range pages[i] {
-					pages[i][j] = byte(rng.Uint32())
-				}
-			}
-			want := bytes.Join(pages, nil)
-			dst := make([]byte, len(want)+100)
-			if got := Gather(dst, pages); got != Sum(want) || !bytes.Equal(dst[:len(want)], want) {
-				t.Errorf("%d pages of %d bytes: gathered wrong", n, size)
-			}
-			for part := range n + 1 {
-				if got := Scatter(back[:part], want); got != Sum(want) || part > 0 && !bytes.Equal(back[part-1], pages[part-1]) {
-					t.Errorf("%d of %d pages of %d bytes: scattered wrong", part, n, size)
-				}
-			}
 		}
 	}
 }

@@ -105,7 +105,7 @@ type Op struct {
 	Then []Key
 	// Pages are memory for Put and Get, PageBytes each, one for each page of Extent.
 	Pages [][]byte
-	// Sum is the checksum of Pages for a Put, 0 if not known. A Put of other bytes fails.
+	// Sum is the checksum of Pages (package checksum) for a Put, 0 if not known. A Put of other bytes fails.
 	Sum uint64
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	randommodel "github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/scheduler/internal/planted"
 )
@@ -179,7 +180,7 @@ func identityRequests(rng *rand.Rand, vocab int) []Request {
 // policy and cache change when something is computed, and never a bit of the result.
 func TestSameBitsHoweverScheduled(t *testing.T) {
 	dir := t.TempDir()
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := randommodel.Generate(dir, randommodel.Spec{Preset: randommodel.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.Open(dir)

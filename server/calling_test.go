@@ -17,6 +17,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
+	"github.com/coppice-llm/coppice/tokenizer/trainer"
 	"github.com/coppice-llm/coppice/tool"
 )
 
@@ -132,7 +133,7 @@ func (f *callForm) chatTemplate(t *testing.T) *chat.Template {
 // tokenizer returns a tokenizer of bytes and control tokens.
 func (f *callForm) tokenizer(t *testing.T) *tokenizer.Tokenizer {
 	control := append([]string{"<|begin_of_text|>", "<|end_of_text|>", "<|other|>"}, f.control...)
-	file, err := tokenizer.Train(tokenizer.TrainConfig{VocabSize: 256 + len(control), Special: control}, "")
+	file, err := trainer.Train(trainer.Config{VocabSize: 256 + len(control), Special: control}, "")
 	if err != nil {
 		t.Fatal(err)
 	}

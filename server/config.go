@@ -22,10 +22,10 @@ import (
 	"github.com/coppice-llm/coppice/events/card"
 	"github.com/coppice-llm/coppice/grammar/toolcall"
 	"github.com/coppice-llm/coppice/internal/bounds"
-	"github.com/coppice-llm/coppice/internal/slogcore"
 	"github.com/coppice-llm/coppice/internal/web"
 	"github.com/coppice-llm/coppice/openai"
 	"github.com/coppice-llm/coppice/server/internal/answer"
+	"github.com/coppice-llm/coppice/server/internal/slogcore"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 

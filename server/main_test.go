@@ -19,6 +19,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/scheduler"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	nano = filepath.Join(tmp, "nano")
-	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		panic(err)
 	}
 	if os.Getenv(childVariable) != "" {

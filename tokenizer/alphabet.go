@@ -9,6 +9,9 @@ import (
 // from U+0100 on, in order (openai/gpt-2, encoder.py, bytes_to_unicode).
 var alphabet, alphabetBytes = makeAlphabet()
 
+// ByteRunes returns the rune of each byte in that alphabet.
+func ByteRunes() [256]rune { return alphabet }
+
 // alphabetRunes is one more than the alphabet's highest rune.
 const alphabetRunes = 0x100 + 68
 
@@ -32,18 +35,6 @@ func makeAlphabet() (runes [256]rune, inverse [alphabetRunes]int16) {
 		panic("tokenizer: the byte alphabet ends at " + string(next))
 	}
 	return runes, inverse
-}
-
-// alphabetOrder lists the 256 bytes by the code point of their rune, the order in which
-// trainers assign ids to them.
-func alphabetOrder() []byte {
-	order := make([]byte, 0, 256)
-	for _, b := range alphabetBytes {
-		if b >= 0 {
-			order = append(order, byte(b))
-		}
-	}
-	return order
 }
 
 // toBytes returns the bytes that the runes of name represent. It returns false if a rune of name

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,8 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 )
+
+var update = flag.Bool("update", false, "rewrite the table of docs/tokenizers.md")
 
 // asIsTable has the table of TestShippedTokenizers; -update rewrites it.
 const asIsTable = "../docs/tokenizers.md"

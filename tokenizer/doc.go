@@ -49,6 +49,6 @@
 // Decode(Encode(x)) is x for any bytes, with byte-level files that have all bytes,
 // unless the file has a normalizer or added tokens that absorb spaces (lstrip, rstrip).
 //
-// [Train] makes small tokenizers for tests and demonstrations in the same
+// Package tokenizer/trainer makes small tokenizers for tests and demonstrations in the same
 // format.
 package tokenizer

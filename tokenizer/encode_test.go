@@ -266,3 +266,9 @@ func BenchmarkSplit(b *testing.B) {
 		})
 	}
 }
+
+func BenchmarkOpen(b *testing.B) {
+	for b.Loop() {
+		trained(b)
+	}
+}

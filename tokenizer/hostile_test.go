@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -17,7 +18,7 @@ var flipStep = flag.Int("flip-step", 15, "TestBitFlips flips one bit in so many;
 // small returns a complete tokenizer.json of some hundred tokens, without white space.
 func small(t testing.TB) []byte {
 	t.Helper()
-	data, err := Train(TrainConfig{VocabSize: 270, Special: []string{"<s>", "</s>"}}, strings.Repeat("the light in the glass ", 20))
+	data, err := os.ReadFile("testdata/small.json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,6 +3,7 @@ package tokenizer
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -238,15 +239,15 @@ func TestBOSAndEOS(t *testing.T) {
 
 // TestEndsOfHarmony: gpt-oss ends an output by <|return|> or <|call|>. The <|end|> of a message does not.
 func TestEndsOfHarmony(t *testing.T) {
-	file, err := Train(TrainConfig{VocabSize: 262, Special: []string{"<|endoftext|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>"}}, "")
+	added := ""
+	for i, name := range []string{"<|endoftext|>", "<|return|>", "<|channel|>", "<|message|>", "<|end|>", "<|call|>"} {
+		added += fmt.Sprintf(`,{"id":%d,"content":%q,"special":true}`, 1496+i, name)
+	}
+	tok, err := parse(edit(t, map[string]string{"added_tokens": "[" + added[1:] + "]", "post_processor": "null"}), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	tok, err := parse(file, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := tok.EOS(); !slices.Equal(got, []kv.Token{256, 257, 261}) {
+	if got := tok.EOS(); !slices.Equal(got, []kv.Token{1496, 1497, 1501}) {
 		t.Errorf("EOS %v", got)
 	}
 }

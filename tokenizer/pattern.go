@@ -3,6 +3,8 @@ package tokenizer
 import (
 	"strings"
 	"unicode/utf8"
+
+	"github.com/coppice-llm/coppice/internal/bail"
 )
 
 // pattern is a regular expression of a file. Such expressions need look-ahead, which Go's regexp
@@ -34,6 +36,18 @@ func newPattern(expr string) *pattern {
 		unsupported("regular expression %q: %w; supported are expressions without it", expr, err)
 	}
 	return &pattern{m, newDFA(m)}
+}
+
+// Pieces cuts text as the pre-tokenizer Split of a tokenizer.json does with the regular expression expr and the behaviour
+// Isolated: the pieces are the matches of expr and the text between them, in order. It wraps [ErrUnsupported] if Parse would
+// refuse the expression.
+func Pieces(expr, text string) (pieces []string, err error) {
+	defer bail.Recover(&err)
+	newPattern(expr).spans(text, &scratch{}, func(s span) bool {
+		pieces = append(pieces, text[s.lo:s.hi])
+		return true
+	})
+	return pieces, nil
 }
 
 // spans calls yield with the matches of p in text and the text between them, in order and without

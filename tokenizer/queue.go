@@ -1,9 +1,5 @@
 package tokenizer
 
-// Merging and training use one heap, implemented here because container/heap boxes every element,
-// and internal/heap, which tells where each element moves, takes almost half more time to merge a
-// long piece.
-
 // queued is a possible merge of the node at index at with the next node.
 type queued struct {
 	rank uint32
@@ -11,33 +7,16 @@ type queued struct {
 }
 
 // before orders by rank, then from left to right.
-//
-//lint:ignore U1000 called by heap[queued]
 func (q queued) before(r queued) bool {
 	return q.rank < r.rank || q.rank == r.rank && q.at < r.at
 }
 
-// counted is a pair and its number of occurrences when it was queued.
-type counted struct {
-	count int
-	pair  pair
-}
+// mergeQueue is a binary heap; its first element is before all others. It is implemented here because container/heap boxes
+// every element, and internal/heap, which tells where each element moves, takes almost half more time to merge a long piece.
+type mergeQueue []queued
 
-// before orders by frequency, highest first, then by id, lowest first.
-func (c counted) before(d counted) bool {
-	return c.count > d.count || c.count == d.count && c.pair < d.pair
-}
-
-// heap is a binary heap; its first element is before all others.
-type heap[E interface{ before(E) bool }] []E
-
-type (
-	mergeQueue = heap[queued]
-	pairQueue  = heap[counted]
-)
-
-func (h *heap[E]) push(e E) {
-	*h = append(*h, e)
+func (h *mergeQueue) push(q queued) {
+	*h = append(*h, q)
 	s := *h
 	for i := len(s) - 1; i > 0; {
 		parent := (i - 1) / 2
@@ -50,7 +29,7 @@ func (h *heap[E]) push(e E) {
 }
 
 // pop removes and returns the first element of a non-empty heap.
-func (h *heap[E]) pop() E {
+func (h *mergeQueue) pop() queued {
 	s := *h
 	top := s[0]
 	last := len(s) - 1

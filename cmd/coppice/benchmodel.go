@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
@@ -137,7 +138,7 @@ func (c *cpuNodeFlags) model(ctx context.Context, positions int) (dir string, re
 	if c.Model != "" {
 		return c.Model.or(ctx, c.Preset)
 	}
-	return generated(model.Spec{Preset: c.Preset, Seed: 1, Positions: positions}, c.Preset.String())
+	return generated(random.Spec{Preset: c.Preset, Seed: 1, Positions: positions}, c.Preset.String())
 }
 
 // open starts a node with the cpu backend and the model in dir. tokens is the size of the device's
@@ -159,9 +160,9 @@ func (c *cpuNodeFlags) open(dir string, tokens int, tiers coppice.Tiers) (*coppi
 
 // engineFlags choose the model and the threads of commands that use an engine alone.
 type engineFlags struct {
-	Model   modelPath    `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
-	Preset  model.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
-	Threads int          `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
+	Model   modelPath     `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
+	Preset  random.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
+	Threads int           `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 }
 
 // openCPU opens the model, generated if none is given, on the cpu backend. The options' model and threads are

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/gpucheck"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/terminal"
 )
@@ -120,12 +120,12 @@ func (c *gpucheckCmd) chat(ctx context.Context) (*bench.Comparison, error) {
 	play := benchChatCmd{nodeFlags: nodeFlags{KVTokens: 65536, PageTokens: 16, StepTokens: 2048, Inflight: 2, gpuFlags: c.gpuFlags},
 		backendFlags: backendFlags{Backend: c.Backend}}
 	cfg := bench.ChatConfig{Requests: 200, Turns: 4, SystemPrompts: 6, SystemBytes: 480, OutputTokens: 16, Clients: 8, Seed: 1}
-	preset := model.Demo
+	preset := random.Demo
 	if c.Backend == "ptxvm" {
 		cfg.Requests, cfg.Turns, cfg.SystemPrompts, cfg.SystemBytes, cfg.OutputTokens, cfg.Clients = 2, 2, 1, 40, 2, 1
-		play.KVTokens, play.StepTokens, preset = 1024, 128, model.Nano
+		play.KVTokens, play.StepTokens, preset = 1024, 128, random.Nano
 	}
-	dir, remove, err := generated(model.Spec{Preset: preset, Seed: 1}, preset.String())
+	dir, remove, err := generated(random.Spec{Preset: preset, Seed: 1}, preset.String())
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 const hubCommit = "0123456789abcdef0123456789abcdef01234567"
@@ -49,7 +49,7 @@ func testHub(t *testing.T, repo string, files map[string][]byte) (url, home stri
 func ggufBytes(t *testing.T, typ gguf.Type, seed uint64) []byte {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "m.gguf")
-	if err := model.GenerateGGUF(path, model.Spec{Preset: model.Nano, Seed: seed}, typ); err != nil {
+	if err := random.GenerateGGUF(path, random.Spec{Preset: random.Nano, Seed: seed}, typ); err != nil {
 		t.Fatal(err)
 	}
 	data, err := os.ReadFile(path)

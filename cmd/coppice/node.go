@@ -18,6 +18,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/local"
@@ -55,7 +56,7 @@ func (f *nodeFlags) modelDir(ctx context.Context, backend string) (dir string, r
 	if f.speaks(backend) {
 		return speak.Write()
 	}
-	return f.Model.or(ctx, model.Demo)
+	return f.Model.or(ctx, random.Demo)
 }
 
 // speaks reports whether the speaking model is used: no other is given, and the backend computes.
@@ -65,13 +66,13 @@ func (f *nodeFlags) speaks(backend string) bool {
 
 // generated makes the model of spec in a directory with this name, in a temporary directory.
 // remove deletes the temporary directory.
-func generated(spec model.Spec, name string) (dir string, remove func(), err error) {
+func generated(spec random.Spec, name string) (dir string, remove func(), err error) {
 	tmp, err := os.MkdirTemp("", "coppice-")
 	if err != nil {
 		return "", nil, fmt.Errorf("a directory for the generated model: %w", err)
 	}
 	dir, remove = filepath.Join(tmp, name), func() { os.RemoveAll(tmp) }
-	if err := model.Generate(dir, spec); err != nil {
+	if err := random.Generate(dir, spec); err != nil {
 		remove()
 		return "", nil, err
 	}
@@ -80,9 +81,9 @@ func generated(spec model.Spec, name string) (dir string, remove func(), err err
 
 // or returns the path of the model, or if p is empty, of a generated model of the preset. remove
 // deletes the generated model.
-func (p modelPath) or(ctx context.Context, preset model.Preset) (dir string, remove func(), err error) {
+func (p modelPath) or(ctx context.Context, preset random.Preset) (dir string, remove func(), err error) {
 	if p == "" {
-		return generated(model.Spec{Preset: preset, Seed: 1}, preset.String())
+		return generated(random.Spec{Preset: preset, Seed: 1}, preset.String())
 	}
 	dir, err = p.find(ctx)
 	return dir, func() {}, err
@@ -125,7 +126,7 @@ func (f *nodeFlags) backend(m *model.Model, b *backendFlags) (engine.Backend, er
 func openBackend(name string, o backends.Options) (engine.Backend, error) {
 	if o.Log == nil {
 		out := zapcore.Lock(zapcore.AddSync(terminal.Err()))
-		o.Log = zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, zapcore.WarnLevel))
+		o.Log = nodeLog(zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zap.NewDevelopmentEncoderConfig()), out, zapcore.WarnLevel)))
 	}
 	finish := func() {}
 	if name == "cuda" {

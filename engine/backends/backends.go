@@ -11,10 +11,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
@@ -48,7 +47,7 @@ type Options struct {
 	MaxInflight int // batches in flight
 	Threads     int // compute threads; cpu only
 	// Log receives warnings: of Open on cpu, of graphs and of memory on cuda. Default: nothing is logged.
-	Log *zap.Logger
+	Log *slog.Logger
 
 	Sim Simulation // sim only
 	GPU GPU        // cuda only

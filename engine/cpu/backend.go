@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/internal/intake"
@@ -61,7 +60,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 		return nil, err
 	}
 	for _, fault := range left {
-		cmp.Or(cfg.Log, zap.NewNop()).Warn("a faster path computes wrongly on this processor", zap.String("cpu", levels.Processor()), zap.Stringer("path", cfg.ISA), zap.Error(fault))
+		cmp.Or(cfg.Log, slog.New(slog.DiscardHandler)).Warn("a faster path computes wrongly on this processor", "cpu", levels.Processor(), "path", cfg.ISA, "error", fault)
 	}
 	c := m.Config()
 	if c.Hidden%16 != 0 || c.HeadDim%16 != 0 {

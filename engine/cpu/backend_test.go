@@ -7,6 +7,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -17,7 +18,7 @@ var nanoDir string
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "coppice-cpu")
 	if err == nil {
-		err = model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1})
+		err = random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1})
 	}
 	if err != nil {
 		panic(err)
@@ -62,7 +63,7 @@ func TestControls(t *testing.T)    { enginetest.RunControls(t, conform(2)) }
 // TestSteadyStateAllocations bounds the allocations of a step: the ticket, its channel, the
 // result and the outputs.
 func TestSteadyStateAllocations(t *testing.T) {
-	m := testModel(t, model.Nano)
+	m := testModel(t, random.Nano)
 	b := openTest(t, m, Config{KVTokens: 512, Threads: 2})
 	batch := &engine.Batch{Seq: 1}
 	for r := range 4 {
@@ -100,7 +101,7 @@ func TestSteadyStateAllocations(t *testing.T) {
 }
 
 func TestOpenRefusesConfigs(t *testing.T) {
-	m := testModel(t, model.Nano)
+	m := testModel(t, random.Nano)
 	for _, c := range []Config{
 		{}, {Pages: -1}, {Pages: 4, PageTokens: 3}, {Pages: 4, PageTokens: 512}, {Pages: 4, MaxInflight: 1},
 		{Pages: 4, Threads: -1}, {Pages: 4, MaxRows: -1}, {Pages: 4, MaxTokens: 1 << 20}, {Pages: 4, MaxSlots: -1},

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // work returns the least work for a row of tokens from position 0 on with one sample:
@@ -29,7 +29,7 @@ func work(be *Backend, tokens int) (flops, bytes float64) {
 // decode step at a context of 100 for 1 and 16 sequences. Each is compared with the ceilings
 // measured in the same run.
 func BenchmarkSmall(b *testing.B) {
-	m := testModel(b, model.Small)
+	m := testModel(b, random.Small)
 	for _, isa := range ISAs()[1:] {
 		b.Setenv(ISAVariable, isa.String())
 		ceilings := MeasureCeilings(runtime.GOMAXPROCS(0))

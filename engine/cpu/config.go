@@ -4,10 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine/internal/intake"
 	"github.com/coppice-llm/coppice/internal/bounds"
@@ -36,7 +35,7 @@ type Config struct {
 	ISA ISA
 	// Log receives a warning if Open does not take the fastest path, because SelfTest found a fault in
 	// it. Default: nothing is logged.
-	Log *zap.Logger
+	Log *slog.Logger
 
 	widen bool // widen quantised weights to f32 when packing, for tests
 }

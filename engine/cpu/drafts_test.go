@@ -6,14 +6,14 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // TestDraftThatIsNotFinite drafts a token whose embedding is NaN: the row fails if the token is confirmed,
 // as the next row of a run without drafts would, and not if it is refused.
 func TestDraftThatIsNotFinite(t *testing.T) {
-	b := openTest(t, testModel(t, model.Nano), Config{KVTokens: 64})
+	b := openTest(t, testModel(t, random.Nano), Config{KVTokens: 64})
 	const bad = kv.Token(70)
 	embed := b.step.w.embed
 	row := embed.Data[int(bad)*len(embed.Data)/b.info.Vocab:][:len(embed.Data)/b.info.Vocab]
@@ -43,7 +43,7 @@ func TestDraftThatIsNotFinite(t *testing.T) {
 // BenchmarkDrafts runs decode steps of the 100M-parameter model with guesses, all of which are wrong:
 // the time of drafts=0 is that of a plain step.
 func BenchmarkDrafts(b *testing.B) {
-	m := testModel(b, model.Small)
+	m := testModel(b, random.Small)
 	be := openTest(b, m, Config{KVTokens: 4096})
 	seq := uint64(0)
 	for _, drafts := range []int{0, 1, 4, 8, 16} {

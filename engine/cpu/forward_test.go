@@ -12,14 +12,15 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // testModel generates and opens a preset once for a test.
-func testModel(t testing.TB, p model.Preset) *model.Model {
+func testModel(t testing.TB, p random.Preset) *model.Model {
 	t.Helper()
 	dir := t.TempDir()
-	if err := model.Generate(dir, model.Spec{Preset: p, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: p, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.Open(dir)
@@ -95,7 +96,7 @@ func archModels(t *testing.T) map[string]*model.Model {
 	dirs := map[string]string{"biases": readGolden(t).model(t, "llama-bias-f16").dir(t)}
 	for _, arch := range model.Archs() {
 		dirs[string(arch)] = t.TempDir()
-		if err := model.Generate(dirs[string(arch)], model.Spec{Preset: model.Nano, Arch: arch, Seed: 1}); err != nil {
+		if err := random.Generate(dirs[string(arch)], random.Spec{Preset: random.Nano, Arch: arch, Seed: 1}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -152,7 +153,7 @@ func TestFloat64(t *testing.T) {
 }
 
 func BenchmarkPrefill(b *testing.B) {
-	m := testModel(b, model.Demo)
+	m := testModel(b, random.Demo)
 	be := openTest(b, m, Config{KVTokens: 1024})
 	tokens := randomTokens(3, 512, m.Config().Vocab)
 	seq := uint64(0)
@@ -164,7 +165,7 @@ func BenchmarkPrefill(b *testing.B) {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	m := testModel(b, model.Demo)
+	m := testModel(b, random.Demo)
 	for _, rows := range []int{1, 16} {
 		b.Run(fmt.Sprintf("rows=%d", rows), func(b *testing.B) {
 			be := openTest(b, m, Config{KVTokens: 128 * rows})

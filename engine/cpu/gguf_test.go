@@ -7,13 +7,14 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // ggufModel generates and opens a GGUF file.
-func ggufModel(t testing.TB, spec model.Spec, typ gguf.Type) *model.Model {
+func ggufModel(t testing.TB, spec random.Spec, typ gguf.Type) *model.Model {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.gguf")
-	if err := model.GenerateGGUF(path, spec, typ); err != nil {
+	if err := random.GenerateGGUF(path, spec, typ); err != nil {
 		t.Fatal(err)
 	}
 	return openModel(t, path)
@@ -32,9 +33,9 @@ func promptDigest(t testing.TB, m *model.Model) uint64 {
 // shows that rows are permuted back and rotary embeddings are computed correctly.
 func TestGGUFComputesAsTheDirectory(t *testing.T) {
 	for _, arch := range model.Archs() {
-		spec := model.Spec{Preset: model.Mini, Arch: arch, Seed: 5}
+		spec := random.Spec{Preset: random.Mini, Arch: arch, Seed: 5}
 		dir := t.TempDir()
-		if err := model.Generate(dir, spec); err != nil {
+		if err := random.Generate(dir, spec); err != nil {
 			t.Fatal(err)
 		}
 		want := promptDigest(t, openModel(t, dir))

@@ -8,12 +8,12 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/enginetest"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // TestISAIsChosen checks the order of choice: config, environment, fastest path.
 func TestISAIsChosen(t *testing.T) {
-	m := testModel(t, model.Nano)
+	m := testModel(t, random.Nano)
 	isas := ISAs()
 	best := isas[len(isas)-1]
 	for _, c := range []struct {
@@ -32,7 +32,7 @@ func TestISAIsChosen(t *testing.T) {
 }
 
 func TestUnknownISAIsRefused(t *testing.T) {
-	m := testModel(t, model.Nano)
+	m := testModel(t, random.Nano)
 	refused := func(cfg Config, wants ...string) {
 		t.Helper()
 		b, err := Open(m, cfg)

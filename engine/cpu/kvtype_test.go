@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -100,7 +101,7 @@ func TestQ8Blocks(t *testing.T) {
 }
 
 func TestKVTypesRefused(t *testing.T) {
-	m := testModel(t, model.Nano)
+	m := testModel(t, random.Nano)
 	for kind, want := range map[kv.DType]string{kv.FP8: "KVType is fp8, want one of [f32 f16 bf16 q8_0]", kv.Q8_0: "use f16 or bf16"} {
 		if b, err := Open(m, Config{Pages: 4, KVType: kind}); err == nil || !strings.Contains(err.Error(), want) {
 			if err == nil {

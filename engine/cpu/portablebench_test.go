@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -46,7 +46,7 @@ func BenchmarkPortable(b *testing.B) {
 	run("BF16", &model.Tensor{Name: "w", Shape: []int{n, k}, DType: kv.BF16, Data: words})
 	for _, typ := range quantTypes() {
 		data := make([]byte, typ.Bytes(len(values)))
-		gguf.Quantize(typ, data, values)
+		writer.Quantize(typ, data, values)
 		run(typ.String(), &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: data})
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // quantTypes returns the types that are multiplied in integers.
@@ -44,7 +46,7 @@ func TestPanelSizes(t *testing.T) {
 		if got := float64(8*formats[c.typ].panelBytes(k)) / (k * vectorCols); got != c.bits {
 			t.Errorf("%v takes %v bits a weight, want %v", c.typ, got, c.bits)
 		}
-		w := openTest(t, ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, c.typ), Config{KVTokens: 64}).Work()
+		w := openTest(t, ggufModel(t, random.Spec{Preset: random.Mini, Seed: 3}, c.typ), Config{KVTokens: 64}).Work()
 		if want := int(float64(w.LayerParams+w.HeadParams) * c.bits / 8); w.WeightBytes != want {
 			t.Errorf("%v: %d bytes of weights, want %d", c.typ, w.WeightBytes, want)
 		}
@@ -56,7 +58,7 @@ func TestQuantizedTwin(t *testing.T) {
 	for i, typ := range quantTypes() {
 		arch := model.Archs()[i%len(model.Archs())]
 		t.Run(fmt.Sprintf("%v %s", typ, arch), func(t *testing.T) {
-			m := ggufModel(t, model.Spec{Preset: model.Mini, Arch: arch, Seed: 3}, typ)
+			m := ggufModel(t, random.Spec{Preset: random.Mini, Arch: arch, Seed: 3}, typ)
 			againstTwin(t, m)
 		})
 	}
@@ -66,7 +68,7 @@ func TestQuantizedTwin(t *testing.T) {
 // eight bits allow.
 func TestQuantizedIsCloseToWidened(t *testing.T) {
 	for _, typ := range quantTypes() {
-		m := ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, typ)
+		m := ggufModel(t, random.Spec{Preset: random.Mini, Seed: 3}, typ)
 		c := m.Config()
 		rng := rand.New(rand.NewPCG(9, 1730))
 		x := make([]float32, c.Hidden)
@@ -94,7 +96,7 @@ func TestQuantizedIsCloseToWidened(t *testing.T) {
 func TestConformanceOfQuantizedModels(t *testing.T) {
 	for i, typ := range []gguf.Type{gguf.Q4_K, gguf.Q6_K} {
 		t.Run(typ.String(), func(t *testing.T) {
-			m := ggufModel(t, model.Spec{Preset: model.Mini, Arch: model.Archs()[i], Seed: 3}, typ)
+			m := ggufModel(t, random.Spec{Preset: random.Mini, Arch: model.Archs()[i], Seed: 3}, typ)
 			enginetest.Run(t, varied(m), "seed", "penalties", "mask", "bias", "logprobs", "validation", "busy", "close", "stats")
 		})
 	}
@@ -111,7 +113,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 			weights[i] = float32(rng.NormFloat64())
 		}
 		tensor := &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: make([]byte, typ.Bytes(n*k))}
-		gguf.Quantize(typ, tensor.Data, weights)
+		writer.Quantize(typ, tensor.Data, weights)
 		x := make([][]float32, rows)
 		for r := range x {
 			x[r] = make([]float32, k)
@@ -172,12 +174,12 @@ func TestQuantizedBitsArePinned(t *testing.T) {
 		gguf.MXFP4:  0x12846590dc8f1cf7,
 	}
 	for _, typ := range quantTypes() {
-		m := ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, typ)
+		m := ggufModel(t, random.Spec{Preset: random.Mini, Seed: 3}, typ)
 		if got := promptDigest(t, m); got != want[typ] {
 			t.Errorf("gguf.%v: 0x%x,", typ, got)
 		}
 	}
-	if b := openTest(t, ggufModel(t, model.Spec{Preset: model.Mini, Seed: 3}, gguf.Q4_K), Config{KVTokens: 64}); b.Info().NumericsID != QuantNumericsID {
+	if b := openTest(t, ggufModel(t, random.Spec{Preset: random.Mini, Seed: 3}, gguf.Q4_K), Config{KVTokens: 64}); b.Info().NumericsID != QuantNumericsID {
 		t.Errorf("NumericsID %s", b.Info().NumericsID)
 	}
 }

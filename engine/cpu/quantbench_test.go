@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 )
 
 // BenchmarkQuantizedProducts multiplies rows by 67 M weights of each type on each path, with one
@@ -19,7 +19,7 @@ func BenchmarkQuantizedProducts(b *testing.B) {
 			weights[i] = float32(i*i%1009) - 504
 		}
 		data := make([]byte, typ.Bytes(len(weights)))
-		gguf.Quantize(typ, data, weights)
+		writer.Quantize(typ, data, weights)
 		tensor := &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: slices.Repeat(data, n/64)}
 		for _, ops := range productPaths()[1:] {
 			p := packer{kernels: ops}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model"
-	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 )
 
 // Packing in the order of groups gives the bytes of the order of blocks, moved: also where the last blocks are
@@ -24,7 +24,7 @@ func TestQuantOrders(t *testing.T) {
 			weights[i] = float32(rng.NormFloat64())
 		}
 		tensor := &model.Tensor{Name: "w", Shape: []int{n, k}, Quant: typ, Data: make([]byte, typ.Bytes(n*k))}
-		gguf.Quantize(typ, tensor.Data, weights)
+		writer.Quantize(typ, tensor.Data, weights)
 		var panels [2]quantPanel
 		for order := range panels {
 			m := &matrix{n: n, k: k}

@@ -5,13 +5,13 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // TestDeferredAfterFailure checks that a deferred row fails if its slot's last sample failed after
 // the row was submitted, and that the slot works again after a bind.
 func TestDeferredAfterFailure(t *testing.T) {
-	b := openTest(t, testModel(t, model.Nano), Config{KVTokens: 64})
+	b := openTest(t, testModel(t, random.Nano), Config{KVTokens: 64})
 	tokens := randomTokens(1, 5, 100)
 	row := engine.Row{Tokens: tokens, Pages: pageRange(0, 1), Sample: true, Mask: 1}
 	info := b.Info()

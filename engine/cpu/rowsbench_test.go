@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -64,7 +65,7 @@ func newRowsBench(b *testing.B, ops *kernels, typ gguf.Type, k, n int) *rowsBenc
 	switch {
 	case formats[typ] != nil:
 		tensor.Quant, tensor.Data = typ, make([]byte, typ.Bytes(len(weights)))
-		gguf.Quantize(typ, tensor.Data, weights)
+		writer.Quantize(typ, tensor.Data, weights)
 	default:
 		tensor.DType = map[gguf.Type]kv.DType{gguf.F32: kv.F32, gguf.F16: kv.F16, gguf.BF16: kv.BF16}[typ]
 		tensor.Data = make([]byte, tensor.DType.Size(len(weights)))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -283,8 +284,8 @@ func TestVectorPointwise(t *testing.T) {
 // TestPathsGiveTheSameBits runs whole models on every path, one of them with heads
 // of 64 and sums longer than blockK, and compares the logits after each chunk.
 func TestPathsGiveTheSameBits(t *testing.T) {
-	for _, preset := range []model.Preset{model.Demo, model.Tiny} {
-		if underRace && preset == model.Tiny {
+	for _, preset := range []random.Preset{random.Demo, random.Tiny} {
+		if underRace && preset == random.Tiny {
 			continue // the portable path is ten times slower with the detector
 		}
 		m := testModel(t, preset)

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/leaks"
 )
 
@@ -20,7 +21,7 @@ var nanoDir string
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "coppice-cuda")
 	if err == nil {
-		err = model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1})
+		err = random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1})
 	}
 	if err != nil {
 		panic(err)

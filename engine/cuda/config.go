@@ -4,9 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
-
-	"go.uber.org/zap"
 
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
@@ -48,7 +47,7 @@ type Config struct {
 	StepTimeout time.Duration `default:"2m" above:"0s"`
 	// Log receives a warning for each graph that the driver does not make, and for each step that fails for lack of
 	// memory. Default: nothing is logged.
-	Log *zap.Logger
+	Log *slog.Logger
 
 	statesMost int // bound of the buffer of split states in bytes, unless one token needs more; default 256 MiB
 }
@@ -61,7 +60,7 @@ func (c Config) WithDefaults() Config {
 	c = bounds.Fill(c)
 	c.Pages = intake.PoolPages(c.Pages, c.KVTokens, c.PageTokens)
 	if c.Log == nil {
-		c.Log = zap.NewNop()
+		c.Log = slog.New(slog.DiscardHandler)
 	}
 	c.statesMost = cmp.Or(c.statesMost, 256<<20)
 	return c

@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -35,7 +36,7 @@ type golden struct {
 func openGolden(t *testing.T, name string, generated bool) *model.Model {
 	t.Helper()
 	dir := t.TempDir()
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	if !generated {

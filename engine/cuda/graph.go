@@ -5,8 +5,6 @@ import (
 	"errors"
 	"math/bits"
 
-	"go.uber.org/zap"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 )
@@ -122,7 +120,7 @@ func (l *launcher) graph() bool {
 			g.rest = firstRest << min(g.failures, 10)
 			g.failures++
 			l.p.stats.GraphFailures = 1
-			l.cfg.Log.Warn("no graph of a step's kernels: they are launched one by one", zap.Int("steps", g.rest), zap.Error(err))
+			l.cfg.Log.Warn("no graph of a step's kernels: they are launched one by one", "steps", g.rest, "error", err)
 			return false
 		}
 		l.graphs.failures = 0

@@ -6,8 +6,6 @@ import (
 	"runtime"
 	"slices"
 
-	"go.uber.org/zap"
-
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv"
 	"github.com/coppice-llm/coppice/engine/cuda/internal/cudamem"
@@ -118,7 +116,7 @@ func (b *Backend) queue(p *planner, j *job) error {
 		p.giveUp(j.Batch)
 		b.watch.stopRead()
 		j.plan.refused = fmt.Errorf("%w: %w", engine.ErrMemory, err)
-		d.cfg.Log.Warn("a step fails for lack of GPU memory", zap.Error(err))
+		d.cfg.Log.Warn("a step fails for lack of GPU memory", "error", err)
 	} else if err != nil {
 		return lostError("step", err)
 	} else {

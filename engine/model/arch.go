@@ -10,7 +10,7 @@ import (
 // Arch is a model family, named by Hugging Face's model_type. The zero value means Llama.
 type Arch string
 
-// The families that can be read and generated. All share the layer (RMSNorm, rotary embedding,
+// The families that can be read. All share the layer (RMSNorm, rotary embedding,
 // grouped-query attention, SwiGLU); the differences are:
 const (
 	Llama   Arch = "llama"   // biases if attention_bias and mlp_bias are set
@@ -23,6 +23,9 @@ var archs = []Arch{Llama, Mistral, Qwen2, Qwen3}
 
 // classes are the families' values in "architectures" of config.json.
 var classes = map[Arch]string{Llama: "LlamaForCausalLM", Mistral: "MistralForCausalLM", Qwen2: "Qwen2ForCausalLM", Qwen3: "Qwen3ForCausalLM"}
+
+// Class returns the family's value in "architectures" of config.json.
+func (a Arch) Class() string { return classes[cmp.Or(a, Llama)] }
 
 // Archs lists the supported families.
 func Archs() []Arch { return slices.Clone(archs) }

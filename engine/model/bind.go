@@ -15,24 +15,59 @@ const (
 	headName  = "lm_head.weight"
 )
 
-// slot is a weight that a config requires.
-type slot struct {
-	name  string
-	shape []int
-	dst   **Tensor
+// Weight is the name and the shape of a weight.
+type Weight struct {
+	Name  string // as transformers names it
+	Shape []int  // outermost first
 }
 
-// slots lists the weights of m that m.config requires, in the fixed order that ID hashes and
-// Generate writes. m.layers must be allocated.
+// Values returns the number of the weight's values.
+func (w *Weight) Values() int {
+	n := 1
+	for _, axis := range w.Shape {
+		n *= axis
+	}
+	return n
+}
+
+// slot is a weight that a config requires, and its place in a model.
+type slot struct {
+	Weight
+	dst **Tensor
+}
+
+// Weights lists the weights of a model with this config, in the order in which ID hashes them: embedding, layers, norm and
+// head.
+func (c *Config) Weights() []Weight {
+	var all []Weight
+	for _, s := range (&Model{config: c, layers: make([]Layer, c.Layers)}).slots() {
+		all = append(all, s.Weight)
+	}
+	return all
+}
+
+// New returns a model of the weights that [Config.Weights] lists, in that order. It has no tokenizer, and the given ID.
+func New(c *Config, id string, weights []*Tensor) *Model {
+	m := &Model{config: c, id: id, layers: make([]Layer, c.Layers)}
+	for i, s := range m.slots() {
+		*s.dst = weights[i]
+	}
+	if c.TiedHead {
+		m.head = m.embed
+	}
+	return m
+}
+
+// slots lists the weights of m that m.config requires, in the order of [Config.Weights]. m.layers must be allocated.
 func (m *Model) slots() []slot {
 	c := m.config
-	out := []slot{{embedName, []int{c.Vocab, c.Hidden}, &m.embed}}
+	out := []slot{{Weight{embedName, []int{c.Vocab, c.Hidden}}, &m.embed}}
 	for i := range m.layers {
 		out = m.layers[i].slots(out, c, fmt.Sprintf("model.layers.%d.", i))
 	}
-	out = append(out, slot{normName, []int{c.Hidden}, &m.norm})
+	out = append(out, slot{Weight{normName, []int{c.Hidden}}, &m.norm})
 	if !c.TiedHead {
-		out = append(out, slot{headName, []int{c.Vocab, c.Hidden}, &m.head})
+		out = append(out, slot{Weight{headName, []int{c.Vocab, c.Hidden}}, &m.head})
 	}
 	return out
 }
@@ -41,7 +76,7 @@ func (m *Model) slots() []slot {
 func (l *Layer) slots(out []slot, c *Config, prefix string) []slot {
 	add := func(there bool, name string, dst **Tensor, shape ...int) {
 		if there {
-			out = append(out, slot{prefix + name, shape, dst})
+			out = append(out, slot{Weight{prefix + name, shape}, dst})
 		}
 	}
 	q, kvw := c.Heads*c.HeadDim, c.KVHeads*c.HeadDim
@@ -75,14 +110,14 @@ func (m *Model) bind(w *weights) error {
 	var missing []string
 	var errs []error
 	for _, s := range m.slots() {
-		t := rest[s.name]
-		delete(rest, s.name)
+		t := rest[s.Name]
+		delete(rest, s.Name)
 		switch {
 		case t == nil:
-			missing = append(missing, s.name)
-		case !slices.Equal(t.Shape, s.shape):
+			missing = append(missing, s.Name)
+		case !slices.Equal(t.Shape, s.Shape):
 			errs = append(errs, fmt.Errorf("%s: %w", t.file,
-				damaged("tensor %q has shape %v, config.json makes it %v", s.name, t.Shape, s.shape)))
+				damaged("tensor %q has shape %v, config.json makes it %v", s.Name, t.Shape, s.Shape)))
 		default:
 			*s.dst = t
 		}

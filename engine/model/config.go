@@ -15,8 +15,11 @@ const maxCount = 1 << 24
 // maxLayers bounds the memory that Open allocates because of config.json alone.
 const maxLayers = 1024
 
-// originField of config.json holds the Spec of a generated model.
-const originField = "coppice_generated"
+// generatedField of config.json says that the weights are random; package random writes it.
+const generatedField = "coppice_generated"
+
+// GeneratedBy is the general.description of a GGUF file with random weights.
+const GeneratedBy = "coppice, random weights"
 
 // parseConfig parses config.json and, unless nil, generation_config.json. It reports all faults
 // at once.
@@ -25,7 +28,7 @@ func parseConfig(config, generation []byte) (*Config, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Config{Architecture: f.architecture(), Generated: f.has(originField)}
+	c := &Config{Architecture: f.architecture(), Generated: f.has(generatedField)}
 	f.refuseFeatures()
 	f.parts(c)
 	f.shape(c)

@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 )
 
 // String formats Defaults for the test's messages.
@@ -64,20 +66,21 @@ func TestReadDefaults(t *testing.T) {
 		}
 	}
 	file := filepath.Join(dir, "nano.gguf")
-	if err := GenerateGGUF(file, Spec{Preset: Nano}, gguf.F32); err != nil {
+	if err := GenerateGGUF(file, "nano", Llama, 0, gguf.F32); err != nil {
 		t.Fatal(err)
 	}
-	write := func(more ...gguf.Pair) {
-		if err := os.WriteFile(file, rewriteGGUF(t, file, append(pairsOf(t, Spec{Preset: Nano}), more...), nil), 0o644); err != nil {
+	pairs := pairsOf(t, file)
+	write := func(more ...writer.Pair) {
+		if err := os.WriteFile(file, rewriteGGUF(t, file, append(slices.Clone(pairs), more...), nil), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write(gguf.Pair{Key: "general.sampling.temp", Value: float32(0.5)}, gguf.Pair{Key: "general.sampling.top_k", Value: int32(20)},
-		gguf.Pair{Key: "general.sampling.penalty_repeat", Value: float32(1.05)}, gguf.Pair{Key: "general.sampling.mirostat", Value: uint32(0)})
+	write(writer.Pair{Key: "general.sampling.temp", Value: float32(0.5)}, writer.Pair{Key: "general.sampling.top_k", Value: int32(20)},
+		writer.Pair{Key: "general.sampling.penalty_repeat", Value: float32(1.05)}, writer.Pair{Key: "general.sampling.mirostat", Value: uint32(0)})
 	if d, err := ReadDefaults(file); err != nil || d.String() != "temperature=0.5 top_k=20 repetition_penalty=1.05" {
 		t.Errorf("a GGUF file: %v, %v", d, err)
 	}
-	write(gguf.Pair{Key: "general.sampling.top_p", Value: float32(2)})
+	write(writer.Pair{Key: "general.sampling.top_p", Value: float32(2)})
 	if _, err := ReadDefaults(file); err == nil || !strings.Contains(err.Error(), "general.sampling.top_p is 2, want") {
 		t.Errorf("a GGUF file with top_p 2: %v", err)
 	}

@@ -1,14 +1,11 @@
 // Package model owns the files of a model: it reads a Hugging Face directory
-// (config.json, safetensors, tokenizer.json) or a GGUF file, and writes generated ones.
-// It never computes with weights and never downloads anything.
+// (config.json, safetensors, tokenizer.json) or a GGUF file. It never computes with weights,
+// writes no file and never downloads anything. Package random makes models with random weights.
 //
 // Open maps the weights and checks every size before use. Everything that a Model
 // returns is read-only and may be used from any goroutine until Close.
 //
-//	if err := model.Generate("nano", model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
-//		return err
-//	}
-//	m, err := model.Open("nano")
+//	m, err := model.Open("path/to/model")
 //	if err != nil {
 //		return err // names the file and a remedy
 //	}
@@ -25,8 +22,4 @@
 // by name with [ErrUnsupported]: ignoring it would give a model that outputs nonsense.
 // Files may be hostile: sizes, offsets, depth and the length of messages are bounded,
 // and an error names the file and the tensor.
-//
-// Generated models have random weights: they exercise every part of an engine,
-// their logits depend on every token of the prefix, and they are the same bytes on
-// every machine.
 package model

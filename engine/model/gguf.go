@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
@@ -178,6 +179,13 @@ var weightNames = []string{
 	"attn_q.", "self_attn.q_proj.", "attn_k.", "self_attn.k_proj.", "attn_v.", "self_attn.v_proj.",
 	"ffn_gate.", "mlp.gate_proj.", "ffn_up.", "mlp.up_proj.", "ffn_down.", "mlp.down_proj.",
 	"output.", "lm_head.", "blk.", "model.layers.",
+}
+
+// GGUFName returns the name in GGUF files of the weight that transformers calls name.
+func GGUFName(name string) string {
+	names := slices.Clone(weightNames)
+	slices.Reverse(names) // transformers' name first
+	return strings.NewReplacer(names...).Replace(name)
 }
 
 const ropeFactors = "rope_freqs.weight"

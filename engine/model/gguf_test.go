@@ -11,15 +11,16 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/internal/opticks"
 	"github.com/coppice-llm/coppice/kv"
 )
 
 // generateGGUF writes a generated GGUF file of the arch and type, and opens it.
-func generateGGUF(t testing.TB, spec Spec, typ gguf.Type) (string, *Model) {
+func generateGGUF(t testing.TB, preset string, arch Arch, seed uint64, typ gguf.Type) (string, *Model) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "model.gguf")
-	if err := GenerateGGUF(path, spec, typ); err != nil {
+	if err := GenerateGGUF(path, preset, arch, seed, typ); err != nil {
 		t.Fatal(err)
 	}
 	m, err := Open(path)
@@ -37,24 +38,23 @@ func widened(t *Tensor) []float32 {
 	return out
 }
 
-// A GGUF file holds the same model as the directory of its Spec: the weights in the directory's
+// A GGUF file holds the same model as the directory of its preset and seed: the weights in the directory's
 // order, rounded to the file's type, and the same shape, tokens and end tokens.
 func TestGGUFIsTheDirectory(t *testing.T) {
 	for _, tc := range []struct {
-		preset Preset
+		preset string
 		types  []gguf.Type
 	}{
-		{Nano, []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q4_0, gguf.Q8_0}},
-		{Mini, []gguf.Type{gguf.BF16, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.MXFP4}},
+		{"nano", []gguf.Type{gguf.F32, gguf.F16, gguf.BF16, gguf.Q4_0, gguf.Q8_0}},
+		{"mini", []gguf.Type{gguf.BF16, gguf.Q4_1, gguf.Q5_0, gguf.Q5_1, gguf.Q4_K, gguf.Q5_K, gguf.Q6_K, gguf.IQ4_NL, gguf.MXFP4}},
 	} {
 		for i, arch := range Archs() {
 			types := tc.types
 			if i > 0 && !*allTypes {
 				types = []gguf.Type{types[0], types[len(types)-1]}
 			}
-			spec := Spec{Preset: tc.preset, Arch: arch, Seed: 7}
 			dir := t.TempDir()
-			if err := Generate(dir, spec); err != nil {
+			if err := Generate(dir, tc.preset, arch, 7); err != nil {
 				t.Fatal(err)
 			}
 			want, err := Open(dir)
@@ -63,7 +63,7 @@ func TestGGUFIsTheDirectory(t *testing.T) {
 			}
 			defer want.Close()
 			for _, typ := range types {
-				_, got := generateGGUF(t, spec, typ)
+				_, got := generateGGUF(t, tc.preset, arch, 7, typ)
 				compareModels(t, fmt.Sprintf("%s %s %v", tc.preset, arch, typ), got, want, typ)
 			}
 		}
@@ -87,15 +87,18 @@ func compareModels(t *testing.T, name string, got, want *Model, typ gguf.Type) {
 	for i, s := range want.slots() {
 		g, w := *slots[i].dst, *s.dst
 		values := widened(w)
-		if len(s.shape) == 2 {
-			as := typeFor(s.shape, typ)
+		if len(s.Shape) == 2 {
+			as := typ
+			if s.Shape[1]%typ.BlockValues() != 0 {
+				as = gguf.Q8_0
+			}
 			packed := make([]byte, as.Bytes(len(values)))
-			gguf.Quantize(as, packed, values)
+			writer.Quantize(as, packed, values)
 			gguf.Dequantize(as, values, packed)
 			quantized++
 		}
 		if !slices.Equal(widened(g), values) {
-			t.Errorf("%s: %s differs", name, s.name)
+			t.Errorf("%s: %s differs", name, s.Name)
 		}
 	}
 	if quantized < 9 {
@@ -111,7 +114,7 @@ func compareModels(t *testing.T, name string, got, want *Model, typ gguf.Type) {
 }
 
 // rewriteGGUF parses a file, lets change alter the tensors, and writes it again.
-func rewriteGGUF(t testing.TB, path string, pairs []gguf.Pair, change func(tensors []gguf.Tensor) []gguf.Tensor) []byte {
+func rewriteGGUF(t testing.TB, path string, pairs []writer.Pair, change func(tensors []gguf.Tensor) []gguf.Tensor) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -125,46 +128,70 @@ func rewriteGGUF(t testing.TB, path string, pairs []gguf.Pair, change func(tenso
 	if change != nil {
 		tensors = change(tensors)
 	}
-	out, err := gguf.Header(pairs, tensors)
+	out, err := writer.Header(pairs, tensors)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, tensor := range tensors {
 		out = append(out, tensor.Data...)
-		out = append(out, make([]byte, gguf.Padding(len(tensor.Data)))...)
+		out = append(out, make([]byte, writer.Padding(len(tensor.Data)))...)
 	}
 	return out
 }
 
-// pairsOf returns the metadata of the generated model of spec.
-func pairsOf(t testing.TB, spec Spec) []gguf.Pair {
+// pairsOf returns the metadata of the generated file at path.
+func pairsOf(t testing.TB, path string) (pairs []writer.Pair) {
 	t.Helper()
-	c, err := spec.config()
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	trained, err := trainTokenizer(c.Vocab)
+	f, err := gguf.Parse(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := c.takeSpecials(trained); err != nil {
-		t.Fatal(err)
-	}
-	pairs, err := ggufPairs(c, spec, gguf.BF16, trained)
-	if err != nil {
-		t.Fatal(err)
+	for _, key := range f.Meta.Keys() {
+		pairs = append(pairs, writer.Pair{Key: key, Value: valueOf(t, &f.Meta, key)})
 	}
 	return pairs
 }
 
+// valueOf returns a value as generated files have it.
+func valueOf(t testing.TB, meta *gguf.Meta, key string) any {
+	t.Helper()
+	if v, ok := meta.String(key); ok {
+		return v
+	}
+	if v, ok := meta.Bool(key); ok {
+		return v
+	}
+	if v, ok := meta.Uint(key); ok {
+		return uint32(v)
+	}
+	if v, ok := meta.Float(key); ok {
+		return float32(v)
+	}
+	if v, ok := meta.Strings(key); ok {
+		return v
+	}
+	v, ok := meta.Uints(key)
+	if !ok {
+		t.Fatalf("%s is %s", key, meta.Text(key))
+	}
+	kinds := make([]int32, len(v))
+	for i := range v {
+		kinds[i] = int32(v[i])
+	}
+	return kinds
+}
+
 func TestGGUFInParts(t *testing.T) {
-	spec := Spec{Preset: Nano, Seed: 3}
-	path, whole := generateGGUF(t, spec, gguf.Q8_0)
-	pairs, dir := pairsOf(t, spec), t.TempDir()
+	path, whole := generateGGUF(t, "nano", Llama, 3, gguf.Q8_0)
+	pairs, dir := pairsOf(t, path), t.TempDir()
 	const parts = 3
 	name := func(i int) string { return filepath.Join(dir, fmt.Sprintf("m-%05d-of-%05d.gguf", i+1, parts)) }
-	write := func(i int, no uint32, meta []gguf.Pair) {
-		meta = append(slices.Clone(meta), gguf.Pair{Key: "split.no", Value: no}, gguf.Pair{Key: "split.count", Value: uint32(parts)})
+	write := func(i int, no uint32, meta []writer.Pair) {
+		meta = append(slices.Clone(meta), writer.Pair{Key: "split.no", Value: no}, writer.Pair{Key: "split.count", Value: uint32(parts)})
 		data := rewriteGGUF(t, path, meta, func(all []gguf.Tensor) []gguf.Tensor {
 			n := len(all)
 			return all[i*n/parts : (i+1)*n/parts]
@@ -194,7 +221,7 @@ func TestGGUFInParts(t *testing.T) {
 	wantErr(name(1), "give the first one")
 	write(1, 2, nil)
 	wantErr(name(0), "split.no is 2, want 1")
-	write(1, 1, append(slices.Clone(pairs), gguf.Pair{Key: "x", Value: true}))
+	write(1, 1, append(slices.Clone(pairs), writer.Pair{Key: "x", Value: true}))
 	if err := os.Rename(name(2), name(2)+".away"); err != nil {
 		t.Fatal(err)
 	}
@@ -216,18 +243,17 @@ func TestGGUFInParts(t *testing.T) {
 }
 
 // set replaces or adds a pair; a nil value removes it.
-func set(pairs []gguf.Pair, key string, value any) []gguf.Pair {
-	out := slices.DeleteFunc(slices.Clone(pairs), func(p gguf.Pair) bool { return p.Key == key })
+func set(pairs []writer.Pair, key string, value any) []writer.Pair {
+	out := slices.DeleteFunc(slices.Clone(pairs), func(p writer.Pair) bool { return p.Key == key })
 	if value != nil {
-		out = append(out, gguf.Pair{Key: key, Value: value})
+		out = append(out, writer.Pair{Key: key, Value: value})
 	}
 	return out
 }
 
 func TestGGUFRefused(t *testing.T) {
-	spec := Spec{Preset: Nano, Seed: 3}
-	path, _ := generateGGUF(t, spec, gguf.BF16)
-	pairs := pairsOf(t, spec)
+	path, _ := generateGGUF(t, "nano", Llama, 3, gguf.BF16)
+	pairs := pairsOf(t, path)
 	for _, tc := range []struct {
 		key   string
 		value any
@@ -295,7 +321,7 @@ func TestGGUFEnds(t *testing.T) {
 		tokens := strings.Fields(tc.tokens)
 		kinds := slices.Repeat([]int32{tokenControl}, len(tokens))
 		kinds[0] = tokenNormal
-		header, err := gguf.Header([]gguf.Pair{
+		header, err := writer.Header([]writer.Pair{
 			{Key: wordKeys + "model", Value: "llama"}, {Key: wordKeys + "tokens", Value: tokens}, {Key: wordKeys + "token_type", Value: kinds},
 			{Key: wordKeys + "scores", Value: make([]float32, len(tokens))}, {Key: wordKeys + "bos_token_id", Value: uint32(1)}, {Key: wordKeys + "eos_token_id", Value: uint32(2)},
 		}, nil)
@@ -330,9 +356,8 @@ func TestGGUFDamageIsNamedOnce(t *testing.T) {
 }
 
 func TestGGUFOfOtherTensorsRefused(t *testing.T) {
-	spec := Spec{Preset: Nano, Seed: 3}
-	path, _ := generateGGUF(t, spec, gguf.BF16)
-	pairs := pairsOf(t, spec)
+	path, _ := generateGGUF(t, "nano", Llama, 3, gguf.BF16)
+	pairs := pairsOf(t, path)
 	for name, change := range map[string]func([]gguf.Tensor) []gguf.Tensor{
 		"missing tensors":    func(ts []gguf.Tensor) []gguf.Tensor { return slices.Delete(ts, 5, 6) },
 		"there is no matrix": func(ts []gguf.Tensor) []gguf.Tensor { return ts[1:] },
@@ -359,50 +384,21 @@ func TestGGUFOfOtherTensorsRefused(t *testing.T) {
 	}
 }
 
-// An existing file is only overwritten if it was generated, too.
-func TestGenerateGGUFOverwritesNothing(t *testing.T) {
-	path, m := generateGGUF(t, Spec{Preset: Nano, Seed: 1}, gguf.Q8_0)
-	if err := GenerateGGUF(path, Spec{Preset: Nano, Seed: 2}, gguf.Q4_0); err != nil {
-		t.Error(err)
-	}
-	again, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer again.Close()
-	if again.ID() == m.ID() {
-		t.Error("another seed gave the same model")
-	}
-	other := filepath.Join(t.TempDir(), "other.gguf")
-	for _, data := range [][]byte{[]byte("notes"), rewriteGGUF(t, path, set(pairsOf(t, Spec{Preset: Nano}), "general.description", nil), nil)} {
-		if err := os.WriteFile(other, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-		if err := GenerateGGUF(other, Spec{Preset: Nano}, gguf.Q8_0); !errors.Is(err, ErrExists) {
-			t.Errorf("error %v, want %v", err, ErrExists)
-		}
-		if have, _ := os.ReadFile(other); !bytes.Equal(have, data) {
-			t.Error("it was overwritten")
-		}
-	}
-}
-
 // FuzzGGUF reads files as Open does, without the file system.
 func FuzzGGUF(f *testing.F) {
-	spec := Spec{Preset: Nano, Seed: 3}
-	path, _ := generateGGUF(f, spec, gguf.Q4_0)
-	pairs := pairsOf(f, spec)
+	path, _ := generateGGUF(f, "nano", Llama, 3, gguf.Q4_0)
+	pairs := pairsOf(f, path)
 	f.Add(rewriteGGUF(f, path, pairs, nil))
-	small := []gguf.Pair{}
+	small := []writer.Pair{}
 	for _, p := range pairs {
 		if _, long := p.Value.([]string); !long && p.Key != "tokenizer.ggml.token_type" {
 			small = append(small, p)
 		}
 	}
-	small = append(small, gguf.Pair{Key: "tokenizer.ggml.tokens", Value: []string{"a", "b", "ab", "<s>"}},
-		gguf.Pair{Key: "tokenizer.ggml.token_type", Value: []int32{1, 1, 1, 3}})
-	f.Add(rewriteGGUF(f, path, append(slices.Clone(small), gguf.Pair{Key: "tokenizer.ggml.merges", Value: []string{"a b"}}), func([]gguf.Tensor) []gguf.Tensor { return nil }))
-	f.Add(rewriteGGUF(f, path, append(set(small, "tokenizer.ggml.model", "llama"), gguf.Pair{Key: "tokenizer.ggml.scores", Value: []float32{0, 0, -1, 0}}), func([]gguf.Tensor) []gguf.Tensor { return nil }))
+	small = append(small, writer.Pair{Key: "tokenizer.ggml.tokens", Value: []string{"a", "b", "ab", "<s>"}},
+		writer.Pair{Key: "tokenizer.ggml.token_type", Value: []int32{1, 1, 1, 3}})
+	f.Add(rewriteGGUF(f, path, append(slices.Clone(small), writer.Pair{Key: "tokenizer.ggml.merges", Value: []string{"a b"}}), func([]gguf.Tensor) []gguf.Tensor { return nil }))
+	f.Add(rewriteGGUF(f, path, append(set(small, "tokenizer.ggml.model", "llama"), writer.Pair{Key: "tokenizer.ggml.scores", Value: []float32{0, 0, -1, 0}}), func([]gguf.Tensor) []gguf.Tensor { return nil }))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		w := &weights{tensors: map[string]*Tensor{}, path: "fuzz"}
 		file, err := w.add(data, "fuzz")

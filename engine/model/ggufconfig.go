@@ -68,8 +68,7 @@ func ggufConfig(meta *gguf.Meta, w *weights, v *vocabulary) (*Config, error) {
 		return nil, unsupported("general.architecture is %s; supported are %s", meta.Text("general.architecture"), strings.Join(sortedKeys(ggufArchs), ", "))
 	}
 	f := &metaFields{meta: meta, prefix: name + ".", seen: map[string]bool{}}
-	by, _ := meta.String("general.description")
-	c := &Config{Architecture: classes[arch], QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos, Generated: by == generatedBy}
+	c := &Config{Architecture: classes[arch], QKNorm: arch == Qwen3, BOS: v.bos, EOS: v.eos, Generated: generated(meta)}
 	f.shape(c, w)
 	f.rope(c, w)
 	f.refuse(c)
@@ -78,6 +77,12 @@ func ggufConfig(meta *gguf.Meta, w *weights, v *vocabulary) (*Config, error) {
 	c.OBias = w.tensors["blk.0.attn_output.bias"] != nil
 	c.MLPBias = w.tensors["blk.0.ffn_gate.bias"] != nil
 	return c, errors.Join(f.errs...)
+}
+
+// generated reports whether the file says that its weights are random.
+func generated(meta *gguf.Meta) bool {
+	by, _ := meta.String("general.description")
+	return by == GeneratedBy
 }
 
 func (f *metaFields) shape(c *Config, w *weights) {

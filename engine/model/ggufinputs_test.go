@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
@@ -216,7 +217,7 @@ func (f *rawFile) bytes() []byte {
 		}
 		out = le.AppendUint64(le.AppendUint32(out, t.typ), t.offset)
 	}
-	out = append(out, make([]byte, gguf.Padding(len(out)))...)
+	out = append(out, make([]byte, writer.Padding(len(out)))...)
 	return append(out, f.data...)
 }
 
@@ -264,7 +265,7 @@ func newInputStock(t *testing.T) *inputStock {
 func wholeFile(arch Arch, typ gguf.Type, pieces bool) *rawFile {
 	f := &rawFile{magic: "GGUF", version: 3}
 	pair := func(key string, value any) { f.pairs = append(f.pairs, rawPairOf(key, value)) }
-	name := arch.ggufArch()
+	name := strings.Replace(arch.String(), "mistral", "llama", 1) // Mistral's files say llama
 	pair("general.architecture", name)
 	for key, n := range map[string]uint32{"block_count": 1, "context_length": 64, "embedding_length": 32, "feed_forward_length": 32,
 		"attention.head_count": 2, "attention.head_count_kv": 1, "attention.key_length": 16, "attention.value_length": 16} {
@@ -302,7 +303,7 @@ func (f *rawFile) weigh(arch Arch, typ gguf.Type, vocab uint64) {
 		}
 		f.tensors = append(f.tensors, rawTensor{name, dims, uint32(t), uint64(len(f.data))})
 		f.data = append(f.data, make([]byte, t.Bytes(values))...)
-		f.data = append(f.data, make([]byte, gguf.Padding(len(f.data)))...)
+		f.data = append(f.data, make([]byte, writer.Padding(len(f.data)))...)
 	}
 	add("token_embd.weight", typ, 32, vocab)
 	add("output_norm.weight", gguf.F32, 32)

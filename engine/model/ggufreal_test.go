@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
@@ -105,7 +106,7 @@ func TestGGUFOfPieces(t *testing.T) {
 		left, right, _ := strings.Cut(merge, " ")
 		scores[file.Model.Vocab[left+right]] = float32(-rank)
 	}
-	header, err := gguf.Header([]gguf.Pair{
+	header, err := writer.Header([]writer.Pair{
 		{Key: wordKeys + "model", Value: "llama"}, {Key: wordKeys + "tokens", Value: tokens}, {Key: wordKeys + "token_type", Value: kinds},
 		{Key: wordKeys + "scores", Value: scores}, {Key: wordKeys + "bos_token_id", Value: uint32(1)}, {Key: wordKeys + "eos_token_id", Value: uint32(2)},
 	}, nil)

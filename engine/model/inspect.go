@@ -14,6 +14,7 @@ type Summary struct {
 	Bytes        int64 // size of the weights
 	Context      int   // longest sequence in tokens
 	KVValues     int   // numbers that the keys and values of one token have, over all layers
+	Generated    bool  // the weights are random, like those of package random
 	Err          error // the error of Open, nil if it would succeed
 }
 
@@ -32,7 +33,7 @@ func inspectGGUF(path string) Summary {
 		return Summary{Err: err}
 	}
 	defer w.close()
-	s := Summary{}
+	s := Summary{Generated: generated(meta)}
 	s.Architecture, _ = meta.String("general.architecture")
 	s.weigh(w)
 	m, err := checkGGUF(path, w, meta)
@@ -96,7 +97,7 @@ func (s *Summary) weigh(w *weights) {
 
 func (s *Summary) finish(m *Model, err error) {
 	if s.Err = err; err == nil {
-		s.Context = m.config.MaxPositions
+		s.Context, s.Generated = m.config.MaxPositions, m.config.Generated
 		s.KVValues = 2 * m.config.Layers * m.config.KVHeads * m.config.HeadDim
 	}
 }

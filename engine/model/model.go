@@ -39,7 +39,7 @@ type Config struct {
 	// from config.json; empty if neither has any.
 	BOS, EOS []kv.Token
 
-	// Generated reports whether [Generate] wrote the model, so that its weights are random. It
+	// Generated reports whether package random made the model, so that its weights are random. It
 	// does not affect ID.
 	Generated bool `json:"-"`
 

@@ -18,7 +18,7 @@ const openHint = "give a GGUF file or a directory of a Hugging Face model"
 // directory with config.json, model.safetensors or its shards, tokenizer.json, and optionally
 // tokenizer_config.json and generation_config.json. Weights are mapped, not copied, and read
 // once for ID. The files must not be modified in place while the model is open; replacing them
-// by rename, as Generate does, is safe.
+// by rename, as random.Generate does, is safe.
 //
 // Errors name the file and a remedy. They wrap fs.ErrNotExist for a missing file,
 // ErrFormat for a damaged one, and ErrUnsupported for a model that the engines do not compute.

@@ -28,7 +28,7 @@ func open(t *testing.T, dir string) *Model {
 	return m
 }
 
-func TestGenerateAndOpen(t *testing.T) {
+func TestOpen(t *testing.T) {
 	m := open(t, nano(t))
 	c := m.Config()
 	if c.Vocab != 320 || c.Hidden != 64 || c.Layers != 2 || c.HeadDim != 16 || c.DType != kv.BF16 || c.TiedHead {
@@ -43,17 +43,6 @@ func TestGenerateAndOpen(t *testing.T) {
 	}
 	if m.Head() == m.Embed() || len(m.Layers()) != 2 {
 		t.Error("nano's head is tied, or layers are missing")
-	}
-	// Every value of every weight follows from its name, the seed and its index.
-	for _, s := range m.slots() {
-		x := *s.dst
-		mean, std := moments(s)
-		values := newStream(nanoSeed, s.name, mean, std)
-		for i := range x.Len() {
-			if got := binary.LittleEndian.Uint16(x.Data[2*i:]); got != values.at(uint64(i)) {
-				t.Fatalf("%s: element %d is %#x", s.name, i, got)
-			}
-		}
 	}
 }
 

@@ -56,9 +56,8 @@ func TestReadPooling(t *testing.T) {
 
 // TestGGUFPooling: a GGUF file may say how embeddings are pooled, and that texts get an end-of-text token.
 func TestGGUFPooling(t *testing.T) {
-	spec := Spec{Preset: Nano, Seed: 3}
-	plain, _ := generateGGUF(t, spec, gguf.BF16)
-	pairs := pairsOf(t, spec)
+	plain, _ := generateGGUF(t, "nano", Llama, 3, gguf.BF16)
+	pairs := pairsOf(t, plain)
 	changed := func(key string, value any) string {
 		path := filepath.Join(t.TempDir(), "changed.gguf")
 		if err := os.WriteFile(path, rewriteGGUF(t, plain, set(pairs, key, value), nil), 0o644); err != nil {

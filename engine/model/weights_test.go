@@ -14,14 +14,14 @@ import (
 
 const nanoSeed = 1
 
-// nanoFiles holds the files that Generate writes, by name.
+// nanoFiles holds the files of a generated model, by name.
 var nanoFiles = sync.OnceValues(func() (map[string][]byte, error) {
 	dir, err := os.MkdirTemp("", "nano")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed}); err != nil {
+	if err := Generate(dir, "nano", Llama, nanoSeed); err != nil {
 		return nil, err
 	}
 	files := map[string][]byte{}

@@ -15,7 +15,7 @@ import (
 // compares them with the sources.
 var packages = strings.Fields(`actors anthropic backends bench blockio budget bundle card carrier chat cpu cu cuda cudamem cudrv decisions dirmem diskmem dlopen engine eventlog events fleet
 	gguf gpucheck grammar hostmem hub intake jsonschema kv kvindex load local mempool missratio mocker model nats notes offheap openai ops
-	ptxvm radixcache record router sampling scheduler server sim sites slotted stores stub tiering tokenizer tool view vm wire zmq`)
+	ptxvm radixcache random record router sampling scheduler server sim sites slotted stores stub tiering tokenizer tool trainer view vm wire writer zmq`)
 
 // Name begins the errors of the module's public packages.
 const Name = "coppice: "

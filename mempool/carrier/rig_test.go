@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/kv"
@@ -32,7 +33,7 @@ func TestMain(m *testing.M) {
 	tmp, err := os.MkdirTemp("", "coppice-carrier-")
 	if err == nil {
 		nano = filepath.Join(tmp, "nano")
-		err = model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1})
+		err = random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1})
 	}
 	if err != nil {
 		panic(err)

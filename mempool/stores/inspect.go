@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/diskmem"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
@@ -205,7 +206,7 @@ func read(file *os.File, at int64, f *record.Format, buf []byte, payload bool) (
 	if err != nil {
 		return record.Record{}, err
 	}
-	if mempool.Sum(body) != r.PayloadSum {
+	if checksum.Sum(body) != r.PayloadSum {
 		return record.Record{}, fmt.Errorf("%w: wrong checksum of %s", mempool.ErrCorrupt, r.Key.Short())
 	}
 	return r, nil

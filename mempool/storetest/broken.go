@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 )
 
 // flaw holds hooks that make a sound store broken. Nil hooks change nothing. All but options and
@@ -140,7 +141,7 @@ func (c *copied) serve(op mempool.Op, d *mempool.Done) {
 	for i := range op.Pages {
 		d.Bytes += copy(op.Pages[i], c.pages[i])
 	}
-	d.Sum, d.Err, d.Gone = mempool.Sum(slices.Concat(c.pages...)), nil, nil
+	d.Sum, d.Err, d.Gone = checksum.Sum(slices.Concat(c.pages...)), nil, nil
 }
 
 func (b *broken) Contents(dst []mempool.Extent) []mempool.Extent {

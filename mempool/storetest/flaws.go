@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
@@ -114,7 +115,7 @@ func basicControls() []control {
 			}
 		})},
 		{check: "PartOfExtent", name: "reports the checksum of the pages that it returns only", says: "1 pages", flaw: ending(mempool.Get, func(_ *broken, op mempool.Op, d *mempool.Done) {
-			d.Sum = mempool.Sum(slices.Concat(op.Pages...))
+			d.Sum = checksum.Sum(slices.Concat(op.Pages...))
 		})},
 		{check: "Probe", name: "counts extents after a gap", says: "are found", flaw: ending(mempool.Probe, func(_ *broken, op mempool.Op, d *mempool.Done) {
 			if d.Err == nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 )
 
@@ -118,7 +119,7 @@ func (r *rig) memory(x *mempool.Extent) [][]byte {
 	return pages
 }
 
-func (r *rig) sum(x *mempool.Extent) uint64 { return mempool.Sum(bytes.Join(r.content(x), nil)) }
+func (r *rig) sum(x *mempool.Extent) uint64 { return checksum.Sum(bytes.Join(r.content(x), nil)) }
 
 // submit begins an operation and returns its number.
 func (r *rig) submit(op mempool.Op) mempool.OpID {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/leaks"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
 
@@ -137,7 +138,7 @@ func sealedForged(r *rig) {
 		"not sealed": func(x *mempool.Extent, p place) {
 			n := r.layout.Bytes(x)
 			b := make([]byte, f.RecordBytes(n))
-			rec := record.Record{Extent: *x, Seq: 1, PayloadBytes: n, PayloadSum: mempool.Sum(make([]byte, n))}
+			rec := record.Record{Extent: *x, Seq: 1, PayloadBytes: n, PayloadSum: checksum.Sum(make([]byte, n))}
 			if err := plain.Encode(b[:plain.RecordBytes(n)], &rec); err != nil {
 				r.Fatal(err)
 			}

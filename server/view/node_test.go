@@ -10,6 +10,7 @@ import (
 	"github.com/coppice-llm/coppice"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/radixcache/missratio"
 	"github.com/coppice-llm/coppice/scheduler"
 )
@@ -17,7 +18,7 @@ import (
 func openNode(t *testing.T, cfg scheduler.Config) *coppice.Node {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "nano")
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.Open(dir)

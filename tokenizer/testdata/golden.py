@@ -1,6 +1,6 @@
 """Writes golden.json: what Hugging Face's tokenizers library makes of texts.
 
-Run beside tokenizer.json (which `go test -run TestTrain -update` writes):
+Run beside tokenizer.json (which `go test ./tokenizer/trainer -run TestTrainWrites -args -update` writes):
 
     pip install tokenizers==0.23.3 && python golden.py
 

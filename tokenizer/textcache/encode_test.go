@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/router/kvindex"
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
+	"github.com/coppice-llm/coppice/tokenizer/trainer"
 )
 
 // pieces are parts of texts that may matter at a cut: spaces, letters and digits that form a word,
@@ -309,7 +310,7 @@ func TestEncodersShareTheCache(t *testing.T) {
 
 // trained is a tokenizer like Llama 3's, small enough to be trained for a test.
 var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
-	data, err := tokenizer.Train(tokenizer.TrainConfig{VocabSize: 4000, Special: []string{"<|turn|>", "<|end|>"}}, opticks.Text())
+	data, err := trainer.Train(trainer.Config{VocabSize: 4000, Special: []string{"<|turn|>", "<|end|>"}}, opticks.Text())
 	if err != nil {
 		return nil, err
 	}

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 var (
@@ -217,7 +217,7 @@ func (b *book) run(t *testing.T, name, dir string) {
 		t.Fatalf("-client-model %s: it is one of demo, smollm2, coder", name)
 	}
 	demo := filepath.Join(t.TempDir(), "demo")
-	if err := model.Generate(demo, model.Spec{Preset: model.Demo, Seed: 1}); err != nil {
+	if err := random.Generate(demo, random.Spec{Preset: random.Demo, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	flags, served, tries := []string{"--default-max-tokens", "600", "--ping-interval", "1ms", "--model", demo}, "demo", "3" // pings in every stream: clients must bear them

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/tokenizer"
 )
 
@@ -55,7 +56,7 @@ func testAll(m *testing.M) (int, error) {
 		return 0, err
 	}
 	nano = filepath.Join(dir, "nano")
-	if err := model.Generate(nano, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(nano, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		return 0, err
 	}
 	opened, err := model.Open(nano)

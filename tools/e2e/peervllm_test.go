@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	prom "github.com/prometheus/common/model"
 
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -89,7 +89,7 @@ type vllmFleet struct {
 func startVLLMs(t *testing.T, dir string) *vllmFleet {
 	t.Helper()
 	mini := filepath.Join(t.TempDir(), "mini")
-	if err := model.Generate(mini, model.Spec{Preset: model.Mini, Seed: 1}); err != nil {
+	if err := random.Generate(mini, random.Spec{Preset: random.Mini, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	f := &vllmFleet{whole: t, rng: rand.New(rand.NewPCG(33, 3))}

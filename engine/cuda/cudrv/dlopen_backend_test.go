@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -18,7 +19,7 @@ import (
 // releases all contexts.
 func TestBackend(t *testing.T) {
 	dir := t.TempDir()
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.Open(dir)

@@ -201,7 +201,7 @@ func (a *alone) sampling() {
 		for r := range int32(rows) {
 			draws = append(draws, cudrv.Args(uint64(r), r, int32(0), float32(1), float32(0.9), float32(0), float32(0), float32(0), float32(0), int32(50), int32(2), int32(0), int32(0), int32(-1), r, int32(0), int32(0))...)
 		}
-		launch := a.launch("sample", "sample", rows, 1, kernels.SampleThreads(vocab), 0, a.alloc(12*rows), a.alloc(4*rows*vocab), a.put(random(a.rand, rows*vocab, false)), a.put(draws),
+		launch := a.launch("sample", "sample", rows, 1, kernels.SampleThreads(vocab), 0, a.alloc(12*rows), a.alloc(4*rows*vocab), a.put(normals(a.rand, rows*vocab, false)), a.put(draws),
 			cudrv.Ptr(0), cudrv.Ptr(0), a.alloc(4*rows), a.alloc(4*rows), cudrv.Ptr(0), int32(vocab), cudrv.Ptr(0))
 		var costs []kernels.Cost
 		for _, c := range a.shape.Decode(rows, 1) {

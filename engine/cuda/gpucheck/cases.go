@@ -18,7 +18,7 @@ func exact(module, kernel string, grid [3]int, threads int, args func(p []cudrv.
 // a bias.
 func samplingCases(r *rand.Rand) []kernelCase {
 	const rows, vocab, top = 3, 700, 20
-	logits := random(r, rows*vocab, false)
+	logits := normals(r, rows*vocab, false)
 	row := func(slot int32, temperature, topP, penalty float32, topK, flags, biases int32) []byte {
 		return cudrv.Args(uint64(77), slot, int32(5), temperature, topP, float32(0), penalty, penalty, penalty, topK, flags, int32(0), biases, int32(-1), slot, int32(0), int32(0))
 	}
@@ -45,24 +45,24 @@ func samplingCases(r *rand.Rand) []kernelCase {
 func placingCases(r *rand.Rand) []kernelCase {
 	const tokens, heads, kvHeads, dim, pages, page = 5, 4, 2, 64, 3, 4
 	const all, elements = heads + 2*kvHeads, 2 * kvHeads * page * dim
-	pool := random(r, pages*elements, true)
+	pool := normals(r, pages*elements, true)
 	gather := func(p []cudrv.Ptr) []byte { return cudrv.Args(p[2], p[0], p[1], uint64(elements/8)) }
 	return []kernelCase{
 		exact("layers", "rope_write", [3]int{tokens, all}, 32, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[8], p[9], p[0], p[1], p[2], p[3], p[4], p[5], p[6], p[7], uint64(elements), uint64(0),
 				int32(pages), int32(2), int32(heads), int32(kvHeads), int32(dim), float32(1e-5), cudrv.Ptr(0))
-		}, random(r, tokens*all*dim, false), random(r, dim, false), random(r, dim, false), random(r, 12*dim/2, false), random(r, 12*dim/2, false),
+		}, normals(r, tokens*all*dim, false), normals(r, dim, false), normals(r, dim, false), normals(r, 12*dim/2, false), normals(r, 12*dim/2, false),
 			words(0, 0, 0, 0, 0), words(3, 4, 5, 6, 7), words(2, 0, 1), make([]byte, 2*tokens*heads*dim), make([]byte, 2*pages*elements)),
 		exact("pages", "page_gather", [3]int{2, 3}, 256, gather, pool, words(2, 0), make([]byte, 2*2*elements)),
-		exact("pages", "page_scatter", [3]int{2, 3}, 256, gather, random(r, 2*elements, true), words(2, 0), make([]byte, 2*pages*elements)),
+		exact("pages", "page_scatter", [3]int{2, 3}, 256, gather, normals(r, 2*elements, true), words(2, 0), make([]byte, 2*pages*elements)),
 		exact("pages", "table_write", [3]int{1}, 256, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[1], p[0], int32(3), int32(4), cudrv.Ptr(0))
 		}, words(0, 1, 7, 1, 3, 8, 0, 0, 9), make([]byte, 4*8)),
 		exact("layers", "keep", [3]int{2}, 256, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[2], p[0], p[1], int32(dim)) },
-			random(r, tokens*dim, false), words(1, 4, 0, 2), make([]byte, 4*2*dim)),
+			normals(r, tokens*dim, false), words(1, 4, 0, 2), make([]byte, 4*2*dim)),
 		exact("layers", "check_finite", [3]int{2}, 256, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[2], p[0], p[1], int32(dim), cudrv.Ptr(0))
-		}, append(random(r, dim, false), append(random(r, dim-1, false), 0, 0, 0x80, 0x7f)...), words(0, 1), make([]byte, 8)),
+		}, append(normals(r, dim, false), append(normals(r, dim-1, false), 0, 0, 0x80, 0x7f)...), words(0, 1), make([]byte, 8)),
 	}
 }
 

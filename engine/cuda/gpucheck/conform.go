@@ -14,6 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/enginetest"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -68,7 +69,7 @@ func nano() (*model.Model, error) {
 		return nil, err
 	}
 	defer os.RemoveAll(dir)
-	if err := model.Generate(dir, model.Spec{Preset: model.Nano, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Nano, Seed: 1}); err != nil {
 		return nil, err
 	}
 	return model.Open(dir)

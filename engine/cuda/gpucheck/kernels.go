@@ -156,8 +156,8 @@ func (c *kernelCase) apart(got, want []byte) float64 {
 	return math.Sqrt(d / n)
 }
 
-// random returns the bytes of n normal values, in bf16 or f32.
-func random(r *rand.Rand, n int, bf16 bool) []byte {
+// normals returns the bytes of n normal values, in bf16 or f32.
+func normals(r *rand.Rand, n int, bf16 bool) []byte {
 	var b []byte
 	for range n {
 		bits := math.Float32bits(float32(r.NormFloat64()))
@@ -189,24 +189,24 @@ func kernelCases(r *rand.Rand) []kernelCase {
 		product := productLaunch(rows, n, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[3], p[0], p[1], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0))
 		})
-		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{random(r, rows*k, true), random(r, n*k, true), random(r, n, false), make([]byte, 4*rows*n)},
+		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{normals(r, rows*k, true), normals(r, n*k, true), normals(r, n, false), make([]byte, 4*rows*n)},
 			launches: []launch{product}})
 	}
 	const rows, dim = 5, 512
 	cases = append(cases,
 		exact("layers", "rmsnorm", [3]int{rows}, 256, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), cudrv.Ptr(0), int32(dim), float32(1e-5), cudrv.Ptr(0))
-		}, random(r, rows*dim, false), random(r, dim, false), make([]byte, 2*rows*dim)),
-		kernelCase{name: "gemm32 swiglu", bf16: true, limit: 5e-3, buffers: [][]byte{random(r, 20*dim, true), random(r, 64*dim, true), make([]byte, 2*20*32)},
+		}, normals(r, rows*dim, false), normals(r, dim, false), make([]byte, 2*rows*dim)),
+		kernelCase{name: "gemm32 swiglu", bf16: true, limit: 5e-3, buffers: [][]byte{normals(r, 20*dim, true), normals(r, 64*dim, true), make([]byte, 2*20*32)},
 			launches: []launch{productLaunch(20, 64, func(p []cudrv.Ptr) []byte {
 				return cudrv.Args(p[2], p[0], p[1], cudrv.Ptr(0), int32(20), int32(64), int32(dim), int32(3), cudrv.Ptr(0))
 			})}},
 		exact("layers", "embed", [3]int{rows}, 256, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[4], p[3], p[0], p[1], p[2], p[2], p[2], int32(dim), int32(0), cudrv.Ptr(0))
-		}, random(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)),
+		}, normals(r, 20*dim, true), words(3, 19, 0, 7, 7), words(0, 0, 0, 0, 0), words(0), make([]byte, 4*rows*dim)),
 		exact("pages", "page_copy", [3]int{1, 4}, 128, func(p []cudrv.Ptr) []byte {
 			return cudrv.Args(p[1], p[0], uint64(2*2*16*64/8), int32(16*8), int32(8))
-		}, words(0, 2, 5), random(r, 3*2*2*16*64, true)),
+		}, words(0, 2, 5), normals(r, 3*2*2*16*64, true)),
 	)
 	for _, headDim := range kernels.HeadDims() {
 		cases = append(cases, attentionCases(r, headDim)...)
@@ -222,7 +222,7 @@ func attentionCases(r *rand.Rand, headDim int) []kernelCase {
 	for i := range table {
 		table[i] = int32(i)
 	}
-	q, pool, shared := random(r, tokens*heads*headDim, true), random(r, pages*elements, true), kernels.TileBytes(headDim)
+	q, pool, shared := normals(r, tokens*heads*headDim, true), normals(r, pages*elements, true), kernels.TileBytes(headDim)
 	scale := float32(1 / math.Sqrt(float64(headDim)))
 	cache := func(p []cudrv.Ptr) []any {
 		return []any{p[0], p[1], p[2], uint64(elements), uint64(0), int32(pages), int32(4), int32(kvHeads)}

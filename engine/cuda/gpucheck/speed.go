@@ -4,16 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"time"
-
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -39,13 +37,18 @@ func openMeasured(cfg *Config, r *Report) (*cuda.Backend, error) {
 	for _, n := range cfg.Batches {
 		rows = max(rows, n)
 	}
-	return cuda.Open(model.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
+	return cuda.Open(random.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
 		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows), Log: warnings(r)})
 }
 
 // warnings returns a logger that adds warnings to the report.
-func warnings(r *Report) *zap.Logger {
-	return zap.New(zapcore.NewCore(zapcore.NewConsoleEncoder(zapcore.EncoderConfig{MessageKey: "message"}), zapcore.Lock(lines{r}), zapcore.WarnLevel))
+func warnings(r *Report) *slog.Logger {
+	return slog.New(slog.NewTextHandler(lines{r}, &slog.HandlerOptions{Level: slog.LevelWarn, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+		if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
+			return slog.Attr{}
+		}
+		return a
+	}}))
 }
 
 // lines adds each line that is written to the warnings of a report.
@@ -55,8 +58,6 @@ func (l lines) Write(text []byte) (int, error) {
 	l.r.Warnings = append(l.r.Warnings, strings.TrimSpace(string(text)))
 	return len(text), nil
 }
-
-func (lines) Sync() error { return nil }
 
 // speed times the measured model.
 func speed(ctx context.Context, cfg *Config, r *Report) error {

@@ -1,6 +1,6 @@
-// Package gguf owns the GGUF file format: it reads and writes metadata and tensor
-// tables, and dequantises block-quantised values to f32. It never opens a file, knows
-// no model and computes nothing with weights.
+// Package gguf owns the GGUF file format: it reads metadata and tensor tables, and
+// dequantises block-quantised values to f32. It never opens a file, knows no model and
+// computes nothing with weights. Package gguf/writer writes such files.
 //
 //	f, err := gguf.Parse(data) // a mapped file
 //	if err != nil {

@@ -25,28 +25,27 @@ const (
 // layout describes the blocks of a type.
 type layout struct {
 	name          string
-	values, bytes int                                        // of a block
-	sub           int                                        // values that share a scale; 0 for plain floats
-	mins          bool                                       // a minimum is added to scaled weights
-	high          int                                        // bits of a code that are stored apart from its nibble
-	weights       []int8                                     // by code; nil if the weights are stored as bytes
-	quantize      func(l *layout, dst []byte, src []float32) // dst is zero
+	values, bytes int    // of a block
+	sub           int    // values that share a scale; 0 for plain floats
+	mins          bool   // a minimum is added to scaled weights
+	high          int    // bits of a code that are stored apart from its nibble
+	weights       []int8 // by code; nil if the weights are stored as bytes
 }
 
 var layouts = [...]layout{
-	F32:    {name: "F32", values: 1, bytes: 4, quantize: quantizeF32},
-	F16:    {name: "F16", values: 1, bytes: 2, quantize: quantizeF16},
-	BF16:   {name: "BF16", values: 1, bytes: 2, quantize: quantizeBF16},
-	Q4_0:   {name: "Q4_0", values: 32, bytes: 18, sub: 32, weights: integers(-8, 7), quantize: quantize32},
-	Q4_1:   {name: "Q4_1", values: 32, bytes: 20, sub: 32, mins: true, weights: integers(0, 15), quantize: quantize32},
-	Q5_0:   {name: "Q5_0", values: 32, bytes: 22, sub: 32, high: 1, weights: integers(-16, 15), quantize: quantize32},
-	Q5_1:   {name: "Q5_1", values: 32, bytes: 24, sub: 32, mins: true, high: 1, weights: integers(0, 31), quantize: quantize32},
-	Q8_0:   {name: "Q8_0", values: 32, bytes: 34, sub: 32, quantize: quantizeQ8},
-	Q4_K:   {name: "Q4_K", values: 256, bytes: 144, sub: 32, mins: true, quantize: quantizeK},
-	Q5_K:   {name: "Q5_K", values: 256, bytes: 176, sub: 32, mins: true, high: 1, quantize: quantizeK},
-	Q6_K:   {name: "Q6_K", values: 256, bytes: 210, sub: 16, high: 2, quantize: quantizeQ6K},
-	IQ4_NL: {name: "IQ4_NL", values: 32, bytes: 18, sub: 32, weights: weightsIQ4NL, quantize: quantizeIQ4NL},
-	MXFP4:  {name: "MXFP4", values: 32, bytes: 17, sub: 32, weights: weightsMXFP4, quantize: quantizeMXFP4},
+	F32:    {name: "F32", values: 1, bytes: 4},
+	F16:    {name: "F16", values: 1, bytes: 2},
+	BF16:   {name: "BF16", values: 1, bytes: 2},
+	Q4_0:   {name: "Q4_0", values: 32, bytes: 18, sub: 32, weights: integers(-8, 7)},
+	Q4_1:   {name: "Q4_1", values: 32, bytes: 20, sub: 32, mins: true, weights: integers(0, 15)},
+	Q5_0:   {name: "Q5_0", values: 32, bytes: 22, sub: 32, high: 1, weights: integers(-16, 15)},
+	Q5_1:   {name: "Q5_1", values: 32, bytes: 24, sub: 32, mins: true, high: 1, weights: integers(0, 31)},
+	Q8_0:   {name: "Q8_0", values: 32, bytes: 34, sub: 32},
+	Q4_K:   {name: "Q4_K", values: 256, bytes: 144, sub: 32, mins: true},
+	Q5_K:   {name: "Q5_K", values: 256, bytes: 176, sub: 32, mins: true, high: 1},
+	Q6_K:   {name: "Q6_K", values: 256, bytes: 210, sub: 16, high: 2},
+	IQ4_NL: {name: "IQ4_NL", values: 32, bytes: 18, sub: 32, weights: weightsIQ4NL},
+	MXFP4:  {name: "MXFP4", values: 32, bytes: 17, sub: 32, weights: weightsMXFP4},
 }
 
 // The weights of the types whose codes are indices into a table. Those of MXFP4 are the values of

@@ -15,6 +15,7 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
+	"github.com/coppice-llm/coppice/tokenizer/trainer"
 )
 
 // testNow is the time that templates see.
@@ -23,7 +24,7 @@ var testNow = time.Date(2025, 3, 7, 4, 5, 6, 0, time.UTC)
 // trained is a tokenizer like Llama 3's, small enough to be trained for a test.
 var trained = sync.OnceValues(func() (*tokenizer.Tokenizer, error) {
 	special := []string{"<|begin|>", "<|turn|>", "<|over|>", "<|start|>", "<|end|>", "<|eot|>", "<s>", "</s>", "[INST]", "[/INST]"}
-	data, err := tokenizer.Train(tokenizer.TrainConfig{VocabSize: 4000, Special: special}, opticks.Text())
+	data, err := trainer.Train(trainer.Config{VocabSize: 4000, Special: special}, opticks.Text())
 	if err != nil {
 		return nil, err
 	}

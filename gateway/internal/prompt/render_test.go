@@ -10,7 +10,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
@@ -33,7 +33,7 @@ func TestTokensOfVLLM(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := model.Generate(dir, model.Spec{Preset: model.Mini, Seed: 1}); err != nil {
+	if err := random.Generate(dir, random.Spec{Preset: random.Mini, Seed: 1}); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "tokenizer.json"))

@@ -7,6 +7,7 @@ import (
 	"os"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
@@ -62,7 +63,7 @@ func (s *Store) vanished(n record.Name) (known bool) {
 func (s *Store) removeDamaged(w int, n record.Name) bool {
 	var r record.Record
 	st, body, err := s.load(w, n, &r)
-	if err == nil && (!s.format.Named(r.Key, n) || mempool.Sum(body) != r.PayloadSum) {
+	if err == nil && (!s.format.Named(r.Key, n) || checksum.Sum(body) != r.PayloadSum) {
 		err = mempool.ErrCorrupt
 	}
 	switch {
@@ -90,7 +91,7 @@ func (s *Store) fetch(w int, j *ops.Job, n record.Name) (sum uint64, err error) 
 	if err := s.info.Identity.Layout.CheckRead(&r.Extent, want); err != nil {
 		return 0, err
 	}
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, body) }) {
+	if !j.Pages(func(pages [][]byte) { sum = checksum.Scatter(pages, body) }) {
 		return 0, ops.ErrEnded
 	}
 	if sum != r.PayloadSum {

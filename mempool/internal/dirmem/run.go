@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
@@ -168,7 +169,7 @@ func (s *Store) fileBytes(x *mempool.Extent) int {
 // write writes a whole record to a temporary file and returns the file's name.
 func (s *Store) write(w int, j *ops.Job, r *record.Record) (tmp string, err error) {
 	buf := s.buffers[w][:s.fileBytes(&r.Extent)]
-	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(buf[s.format.HeaderBytes():], pages) }) {
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = checksum.Gather(buf[s.format.HeaderBytes():], pages) }) {
 		return "", ops.ErrEnded
 	}
 	if err := s.format.Encode(buf, r); err != nil {

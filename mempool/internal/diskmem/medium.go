@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/notes"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
@@ -100,7 +101,7 @@ func (m *medium) Write(w int, slot int32, stale bool, j *ops.Job, r *record.Reco
 		}
 	}
 	buf = buf[:m.format.RecordBytes(r.PayloadBytes)]
-	if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(buf[head:], pages) }) {
+	if !j.Pages(func(pages [][]byte) { r.PayloadSum = checksum.Gather(buf[head:], pages) }) {
 		return ops.ErrEnded
 	}
 	if err := m.format.Encode(buf, r); err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/coppice-llm/coppice/internal/offheap"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/blockio"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
@@ -74,7 +75,7 @@ func (m *medium) slot(at int32, bytes int) []byte {
 func (m *medium) Write(_ int, at int32, _ bool, j *ops.Job, r *record.Record) error {
 	dst := m.slot(at, r.PayloadBytes)
 	_, err := m.in.Move(blockio.Write, dst, func() (int, error) {
-		if !j.Pages(func(pages [][]byte) { r.PayloadSum = mempool.Gather(dst, pages) }) {
+		if !j.Pages(func(pages [][]byte) { r.PayloadSum = checksum.Gather(dst, pages) }) {
 			return 0, ops.ErrEnded
 		}
 		return len(dst), nil

@@ -46,7 +46,7 @@ type Record struct {
 	mempool.Extent
 	Seq          uint64 // ascending in the order of writing, in one store
 	PayloadBytes int
-	PayloadSum   uint64 // Sum of the pages
+	PayloadSum   uint64 // checksum.Sum of the pages
 }
 
 // HeaderBytes returns the bytes that every header takes in a store: the longest header,

@@ -14,6 +14,7 @@ import (
 
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 )
 
 func testSealer(t testing.TB, random io.Reader, secrets ...byte) *Sealer {
@@ -40,7 +41,7 @@ func encoded(t testing.TB, s *Sealer) (f Format, r Record, buf []byte) {
 	for i := range n {
 		buf[f.HeaderBytes()+i] = byte(i)
 	}
-	r = Record{Extent: x, Seq: 9, PayloadBytes: n, PayloadSum: mempool.Sum(buf[f.HeaderBytes() : f.HeaderBytes()+n])}
+	r = Record{Extent: x, Seq: 9, PayloadBytes: n, PayloadSum: checksum.Sum(buf[f.HeaderBytes() : f.HeaderBytes()+n])}
 	if err := f.Encode(buf, &r); err != nil {
 		t.Fatal(err)
 	}
@@ -115,7 +116,7 @@ func TestSealErrors(t *testing.T) {
 		{"changed version, same checksum", f, later, mempool.ErrCorrupt},
 	} {
 		got, pages, err := tc.f.Decode(bytes.Clone(tc.b))
-		if !errors.Is(err, tc.want) || err == nil && (got.Key != r.Key || got.Seq != r.Seq || mempool.Sum(pages) != r.PayloadSum) {
+		if !errors.Is(err, tc.want) || err == nil && (got.Key != r.Key || got.Seq != r.Seq || checksum.Sum(pages) != r.PayloadSum) {
 			t.Errorf("%s: %v, want %v; %+v", tc.name, err, tc.want, got)
 		}
 		if err != nil && strings.Contains(err.Error(), "\x01") {

@@ -13,6 +13,7 @@ import (
 	"sync"
 
 	"github.com/coppice-llm/coppice/mempool"
+	"github.com/coppice-llm/coppice/mempool/checksum"
 	"github.com/coppice-llm/coppice/mempool/internal/ops"
 	"github.com/coppice-llm/coppice/mempool/internal/record"
 )
@@ -44,7 +45,7 @@ type Medium interface {
 // with mempool.ErrCorrupt if the payload is not the one that was written, and with ops.ErrEnded if j was given up.
 func Deliver(j *ops.Job, payload []byte, r *record.Record) error {
 	var sum uint64
-	if !j.Pages(func(pages [][]byte) { sum = mempool.Scatter(pages, payload) }) {
+	if !j.Pages(func(pages [][]byte) { sum = checksum.Scatter(pages, payload) }) {
 		return ops.ErrEnded
 	}
 	if len(payload) != r.PayloadBytes || sum != r.PayloadSum {

@@ -1,4 +1,4 @@
-package model
+package random
 
 import (
 	"encoding/binary"
@@ -15,9 +15,51 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
 	"github.com/coppice-llm/coppice/tokenizer/tokenfile"
 )
+
+const (
+	nanoSeed    = 1
+	weightsFile = "model.safetensors"
+)
+
+// nano writes the nano model to a fresh directory.
+func nano(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed}); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func open(t *testing.T, path string) *model.Model {
+	t.Helper()
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func read(t *testing.T, path ...string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func write(t *testing.T, data []byte, path ...string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(path...), data, 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
 
 // TestNanoBytes pins the generator's output: reports name models by preset and seed, so the
 // bytes may not change unless generatorVersion does. Package tokenizer pins tokenizer.json.
@@ -35,6 +77,26 @@ func TestNanoBytes(t *testing.T) {
 	}
 	if id, want := open(t, dir).ID(), "8160d8529e1495549d422d52107f537a"; id != want {
 		t.Errorf("ID %s, want %s", id, want)
+	}
+}
+
+// TestValues: every value of every weight follows from its name, the seed and its index.
+func TestValues(t *testing.T) {
+	dir := nano(t)
+	c := open(t, dir).Config()
+	data := read(t, dir, weightsFile)
+	data = data[8+binary.LittleEndian.Uint64(data):]
+	for _, w := range c.Weights() {
+		values := newStream(nanoSeed, w)
+		for i := range w.Values() {
+			if got := binary.LittleEndian.Uint16(data[2*i:]); got != values.at(uint64(i)) {
+				t.Fatalf("%s: element %d is %#x", w.Name, i, got)
+			}
+		}
+		data = data[2*w.Values():]
+	}
+	if len(data) > 0 {
+		t.Errorf("%d bytes more", len(data))
 	}
 }
 
@@ -78,7 +140,7 @@ func TestGenerateTwiceIsTheSame(t *testing.T) {
 func TestGenerateOverwritesNothing(t *testing.T) {
 	dir := nano(t)
 	before := read(t, dir, weightsFile)
-	for _, spec := range []Spec{{Preset: Nano, Seed: nanoSeed + 1}, {Preset: Demo, Seed: nanoSeed}, {Preset: Nano, Seed: nanoSeed, Arch: Mistral}} {
+	for _, spec := range []Spec{{Preset: Nano, Seed: nanoSeed + 1}, {Preset: Demo, Seed: nanoSeed}, {Preset: Nano, Seed: nanoSeed, Arch: model.Mistral}} {
 		if err := Generate(dir, spec); !errors.Is(err, ErrExists) || !strings.Contains(err.Error(), dir) {
 			t.Errorf("%v over nano: error %v", spec, err)
 		}
@@ -113,8 +175,9 @@ func TestGenerateFailsCleanly(t *testing.T) {
 	}
 }
 
+// TestPresets opens each preset of each family as far as its weights' shapes, in a sparse file. Large vocabularies take
+// seconds and only differ in made-up words, so the tokenizer is nano's.
 func TestPresets(t *testing.T) {
-	// Large vocabularies take seconds and only differ in made-up words.
 	vocabulary, err := trainTokenizer(320)
 	if err != nil {
 		t.Fatal(err)
@@ -124,22 +187,8 @@ func TestPresets(t *testing.T) {
 		if err := p.UnmarshalText([]byte(known)); err != nil || p != known || p.String() != string(known) {
 			t.Errorf("%q: %v, %v", known, p, err)
 		}
-		for _, arch := range Archs() {
-			spec := Spec{Preset: known, Arch: arch}
-			c, err := spec.config()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if err := c.takeSpecials(vocabulary); err != nil {
-				t.Fatal(err)
-			}
-			c.DType = kv.BF16
-			back, err := parseConfig(configJSON(c, spec), generationConfig(c))
-			if err != nil {
-				t.Errorf("%+v: its config.json: %v", spec, err)
-			} else if !reflect.DeepEqual(back, c) {
-				t.Errorf("%+v: %+v, want %+v", spec, back, c)
-			}
+		for _, arch := range model.Archs() {
+			checkShape(t, Spec{Preset: known, Arch: arch}, vocabulary)
 		}
 	}
 	for _, bad := range []string{"", "huge", "Nano"} {
@@ -153,21 +202,36 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-func TestArchs(t *testing.T) {
-	var a Arch
-	if a.String() != "llama" {
-		t.Errorf("the zero value is %q", a)
+func checkShape(t *testing.T, spec Spec, vocabulary []byte) {
+	t.Helper()
+	c, err := spec.config()
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, known := range Archs() {
-		if err := a.UnmarshalText([]byte(known)); err != nil || a != known || a.String() != string(known) {
-			t.Errorf("%q: %v, %v", known, a, err)
-		}
+	if err := takeSpecials(c, vocabulary); err != nil {
+		t.Fatal(err)
 	}
-	for _, bad := range []string{"", "gemma", "Qwen2"} {
-		if err := a.UnmarshalText([]byte(bad)); err == nil || !strings.Contains(err.Error(), "llama, mistral, qwen2 or qwen3") {
-			t.Errorf("%q: error %v", bad, err)
-		}
+	dir, values := t.TempDir(), 0
+	for _, w := range c.Weights() {
+		values += w.Values()
 	}
+	header := weightsHeader(c.Weights())
+	write(t, header, dir, weightsFile)
+	write(t, vocabulary, dir, "tokenizer.json")
+	write(t, generationConfig(c), dir, "generation_config.json")
+	write(t, configJSON(c, spec), dir, "config.json")
+	if err := os.Truncate(filepath.Join(dir, weightsFile), int64(len(header)+2*values)); err != nil {
+		t.Fatal(err)
+	}
+	s := model.Inspect(dir)
+	want := model.Summary{Architecture: spec.Arch.String(), Weights: "bf16", Parameters: int64(values), Bytes: int64(2 * values),
+		Context: c.MaxPositions, KVValues: 2 * c.Layers * c.KVHeads * c.HeadDim, Generated: true}
+	if s != want {
+		t.Errorf("%+v: %+v, want %+v", spec, s, want)
+	}
+}
+
+func TestUnknownArch(t *testing.T) {
 	if err := Generate(t.TempDir(), Spec{Preset: Nano, Arch: "gemma"}); err == nil || !strings.Contains(err.Error(), `unknown arch "gemma"`) {
 		t.Errorf("Generate: error %v", err)
 	}
@@ -176,16 +240,24 @@ func TestArchs(t *testing.T) {
 // TestArchBytes pins the weights of each family, as TestNanoBytes does for Llama: weights that
 // a family shares with Llama have the same values.
 func TestArchBytes(t *testing.T) {
-	for arch, want := range map[Arch]struct{ weights, id string }{
-		Mistral: {"f9af7c9d76ed254c", "aa0a4bdb545d331b8f2d25f6a7ff4a9b"}, // the same as Llama's
-		Qwen2:   {"0d6cee7927b82e25", "be72e74c98b2c5d290f0947ef20a4ea6"},
-		Qwen3:   {"ba3416c2ef1a7f91", "dca9e6ab91586dc85ce723e4a258f7f4"},
+	for arch, want := range map[model.Arch]struct{ weights, id string }{
+		model.Mistral: {"f9af7c9d76ed254c", "aa0a4bdb545d331b8f2d25f6a7ff4a9b"}, // the same as Llama's
+		model.Qwen2:   {"0d6cee7927b82e25", "be72e74c98b2c5d290f0947ef20a4ea6"},
+		model.Qwen3:   {"ba3416c2ef1a7f91", "dca9e6ab91586dc85ce723e4a258f7f4"},
 	} {
 		dir := t.TempDir()
-		if err := Generate(dir, Spec{Preset: Nano, Seed: nanoSeed, Arch: arch}); err != nil {
+		spec := Spec{Preset: Nano, Seed: nanoSeed, Arch: arch}
+		if err := Generate(dir, spec); err != nil {
 			t.Fatal(err)
 		}
 		m := open(t, dir)
+		shape, _, err := spec.parts()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if shape.DType = kv.BF16; !reflect.DeepEqual(m.Config(), shape) {
+			t.Errorf("%s: config %+v, want %+v", arch, m.Config(), shape)
+		}
 		if got := fmt.Sprintf("%016x", xxh3.Hash(read(t, dir, weightsFile))); got != want.weights || m.ID() != want.id {
 			t.Errorf("%s: weights %s, ID %s, want %s and %s", arch, got, m.ID(), want.weights, want.id)
 		}
@@ -220,7 +292,7 @@ func TestMadeUpWordsFillTheVocabulary(t *testing.T) {
 func TestValuesHaveTheirMoments(t *testing.T) {
 	const n = 200000
 	for _, tc := range []struct{ mean, std float64 }{{0, 1}, {0, 0.125}, {1, 0.1}} {
-		s := newStream(7, "some.weight", tc.mean, tc.std)
+		s := streamOf(7, "some.weight", tc.mean, tc.std)
 		sum, squares, most := 0.0, 0.0, 0.0
 		for i := range uint64(n) {
 			v := float64(math.Float32frombits(uint32(s.at(i)) << 16))
@@ -242,7 +314,7 @@ func TestValuesHaveTheirMoments(t *testing.T) {
 
 func TestValuesDependOnSeedNameAndIndex(t *testing.T) {
 	take := func(seed uint64, name string) string {
-		s := newStream(seed, name, 0, 1)
+		s := streamOf(seed, name, 0, 1)
 		return fmt.Sprint(s.at(0), s.at(1), s.at(2), s.at(3))
 	}
 	seen := map[string]string{}
@@ -255,7 +327,7 @@ func TestValuesDependOnSeedNameAndIndex(t *testing.T) {
 			seen[v] = fmt.Sprint(seed, name)
 		}
 	}
-	if s := newStream(1, "a", 0, 1); s.at(0) == s.at(1) && s.at(1) == s.at(2) {
+	if s := streamOf(1, "a", 0, 1); s.at(0) == s.at(1) && s.at(1) == s.at(2) {
 		t.Error("values do not depend on the index")
 	}
 }
@@ -265,8 +337,7 @@ func TestWeightsHeaderIsAligned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &Model{config: c, layers: make([]Layer, c.Layers)}
-	h := weightsHeader(m.slots())
+	h := weightsHeader(c.Weights())
 	if n := binary.LittleEndian.Uint64(h); n%8 != 0 || int(n) != len(h)-8 {
 		t.Errorf("header of %d bytes says %d", len(h)-8, n)
 	}

@@ -1,10 +1,11 @@
-package gguf
+package writer
 
 import (
 	"encoding/binary"
 	"fmt"
 	"math"
 
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
@@ -12,31 +13,47 @@ import (
 // plain rules (the largest magnitude or the range of a block sets its scale) rather than ggml's
 // searches, as it only writes generated models. The values must be finite. The bytes are the
 // same on every machine.
-func Quantize(t Type, dst []byte, src []float32) {
-	l := t.layout()
-	if len(src)%l.values != 0 || len(dst) != t.Bytes(len(src)) {
-		panic(fmt.Sprintf("gguf: %d bytes of %v for %d values", len(dst), t, len(src)))
+func Quantize(t gguf.Type, dst []byte, src []float32) {
+	values, bytes := t.BlockValues(), t.BlockBytes()
+	if len(src)%values != 0 || len(dst) != t.Bytes(len(src)) {
+		panic(fmt.Sprintf("writer: %d bytes of %v for %d values", len(dst), t, len(src)))
 	}
-	for ; len(src) > 0; dst, src = dst[l.bytes:], src[l.values:] {
-		clear(dst[:l.bytes])
-		l.quantize(l, dst[:l.bytes:l.bytes], src[:l.values:l.values])
+	for ; len(src) > 0; dst, src = dst[bytes:], src[values:] {
+		clear(dst[:bytes])
+		quantize(t, dst[:bytes:bytes], src[:values:values])
 	}
 }
 
-func quantizeF32(_ *layout, dst []byte, src []float32) {
-	binary.LittleEndian.PutUint32(dst, math.Float32bits(src[0]))
-}
-
-func quantizeF16(_ *layout, dst []byte, src []float32) { putHalf(dst, src[0]) }
-
-func quantizeBF16(_ *layout, dst []byte, src []float32) {
-	binary.LittleEndian.PutUint16(dst, f32.ToBF16(src[0]))
+// quantize writes a block of t to dst, which is zero.
+func quantize(t gguf.Type, dst []byte, src []float32) {
+	switch t {
+	case gguf.F32:
+		binary.LittleEndian.PutUint32(dst, math.Float32bits(src[0]))
+	case gguf.F16:
+		putHalf(dst, src[0])
+	case gguf.BF16:
+		binary.LittleEndian.PutUint16(dst, f32.ToBF16(src[0]))
+	case gguf.Q8_0:
+		quantizeQ8(dst, src)
+	case gguf.Q4_K:
+		quantizeK(0, dst, src)
+	case gguf.Q5_K:
+		quantizeK(1, dst, src)
+	case gguf.Q6_K:
+		quantizeQ6K(dst, src)
+	case gguf.IQ4_NL:
+		quantizeIQ4NL(dst, src)
+	case gguf.MXFP4:
+		quantizeMXFP4(dst, src)
+	default:
+		quantize32(t, dst, src)
+	}
 }
 
 // putHalf stores v rounded to binary16, ties to even, and returns the rounded value.
 func putHalf(dst []byte, v float32) float32 {
 	binary.LittleEndian.PutUint16(dst, f32.ToF16(v))
-	return half(dst)
+	return f32.FromF16(binary.LittleEndian.Uint16(dst))
 }
 
 // nearest returns v/step as an integer in [lo, hi]; 0 if step is 0.
@@ -71,27 +88,28 @@ func extremes(src []float32) (lo, hi float32) {
 func putNibble(quants []byte, i, q int) { quants[i%16] |= byte(q&15) << (i / 16 * 4) }
 
 // quantize32 writes a block of 32 integer codes of four or five bits.
-func quantize32(l *layout, dst []byte, src []float32) {
-	least, most := l.weights[0], l.weights[len(l.weights)-1]
+func quantize32(t gguf.Type, dst []byte, src []float32) {
+	weights := t.Weights()
+	least, most := weights[0], weights[len(weights)-1]
 	d, m, quants := float32(0), float32(0), dst[2:]
-	if l.mins {
+	if t.HasMins() {
 		lo, hi := extremes(src)
 		d, m, quants = putHalf(dst, (hi-lo)/float32(most)), putHalf(dst[2:], lo), dst[4:]
 	} else {
 		d = putHalf(dst, largest(src)/float32(least))
 	}
-	high := uint32(0)
+	high, nibbles := uint32(0), quants[len(quants)-16:]
 	for i, v := range src {
 		q := nearest(v-m, d, int(least), int(most)) - int(least)
-		putNibble(quants[4*l.high:], i, q)
+		putNibble(nibbles, i, q)
 		high |= uint32(q>>4) << i
 	}
-	if l.high > 0 {
+	if len(quants) > len(nibbles) { // five bits
 		binary.LittleEndian.PutUint32(quants, high)
 	}
 }
 
-func quantizeQ8(_ *layout, dst []byte, src []float32) {
+func quantizeQ8(dst []byte, src []float32) {
 	d := putHalf(dst, float32(math.Abs(float64(largest(src))))/127)
 	for i, v := range src {
 		dst[2+i] = byte(int8(nearest(v, d, -127, 127)))
@@ -126,19 +144,19 @@ func subBlocks(dst []byte, src []float32, most float32) (scales, minima [8]float
 	return scales, minima
 }
 
-// quantizeK writes a block of Q4_K or Q5_K.
-func quantizeK(l *layout, dst []byte, src []float32) {
-	most := 16<<l.high - 1
+// quantizeK writes a block of Q4_K or Q5_K, which has one high bit.
+func quantizeK(high int, dst []byte, src []float32) {
+	most := 16<<high - 1
 	scales, minima := subBlocks(dst, src, float32(most))
-	high, quants := dst[16:48], dst[16+32*l.high:]
+	highs, quants := dst[16:48], dst[16+32*high:]
 	for i, v := range src {
 		q := nearest(v+minima[i/32], scales[i/32], 0, most)
 		quants[i/64*32+i%32] |= byte(q&15) << (i / 32 % 2 * 4)
-		high[i%32] |= byte(q>>4) << (i / 32)
+		highs[i%32] |= byte(q>>4) << (i / 32)
 	}
 }
 
-func quantizeQ6K(_ *layout, dst []byte, src []float32) {
+func quantizeQ6K(dst []byte, src []float32) {
 	var scales [16]float32
 	for i := range scales {
 		scales[i] = largest(src[16*i:16*i+16]) / -32
@@ -166,21 +184,22 @@ func closest(weights []int8, v, d float32) int {
 	return best
 }
 
-func quantizeIQ4NL(l *layout, dst []byte, src []float32) {
-	d := putHalf(dst, largest(src)/float32(l.weights[0]))
+func quantizeIQ4NL(dst []byte, src []float32) {
+	weights := gguf.IQ4_NL.Weights()
+	d := putHalf(dst, largest(src)/float32(weights[0]))
 	for i, v := range src {
-		putNibble(dst[2:], i, closest(l.weights, v, d))
+		putNibble(dst[2:], i, closest(weights, v, d))
 	}
 }
 
-func quantizeMXFP4(l *layout, dst []byte, src []float32) {
+func quantizeMXFP4(dst []byte, src []float32) {
 	top := math.Abs(float64(largest(src)))
 	if top > 0 {
 		_, exp := math.Frexp(top) // top = f·2^exp, f in [1/2, 1): the largest value of E2M1 is 6, between 2^2 and 2^3
 		dst[0] = byte(min(max(exp-1-2+127, 0), 254))
 	}
-	d := halfE8M0(dst[0])
+	d, weights := float32(math.Ldexp(1, int(dst[0])-128)), gguf.MXFP4.Weights() // the weights are doubled
 	for i, v := range src {
-		putNibble(dst[1:], i, closest(l.weights, v, d))
+		putNibble(dst[1:], i, closest(weights, v, d))
 	}
 }

@@ -1,4 +1,4 @@
-package mempool
+package checksum
 
 import (
 	"slices"
@@ -10,7 +10,7 @@ import (
 // plain copies of the same pages. It reports the median of plain over checked copies: what
 // a store in memory can reach, compared with memmove.
 //
-//	go test ./mempool -run xxx -bench Sum -benchtime 1000x
+//	go test ./mempool/checksum -run xxx -bench Sum -benchtime 1000x
 func BenchmarkSum(b *testing.B) {
 	const extent, page, near, far = 1 << 20, 64 << 10, 64, 128 // more than caches hold
 	store, device := make([]byte, far*extent), make([]byte, near*extent)

@@ -1,4 +1,4 @@
-package model
+package random
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -17,17 +18,17 @@ import (
 type Spec struct {
 	Preset    Preset
 	Seed      uint64
-	Arch      Arch // Llama if empty
-	Positions int  // if more than the preset has, which is the default
+	Arch      model.Arch // Llama if empty
+	Positions int        // if more than the preset has, which is the default
 }
 
 // generatorVersion is written to config.json; it must change whenever the weights of a Spec do.
 const generatorVersion = 1
 
 // ErrExists is wrapped if Generate would overwrite another model or file.
-var ErrExists = errors.New("model: the directory is in use")
+var ErrExists = errors.New("random: the directory is in use")
 
-// Generate writes the model of spec to dir, which Open and transformers can read: config.json,
+// Generate writes the model of spec to dir, which [model.Open] and transformers can read: config.json,
 // model.safetensors, tokenizer.json, tokenizer_config.json and generation_config.json. It
 // creates dir if necessary; other files in it stay as they are.
 //
@@ -42,7 +43,7 @@ func Generate(dir string, spec Spec) error {
 		return err
 	}
 	files := []file{
-		{weightsFile, func(w io.Writer) error { return writeWeights(w, c, spec.Seed) }},
+		{"model.safetensors", func(w io.Writer) error { return writeWeights(w, c, spec.Seed) }},
 		{"tokenizer.json", literal(vocabulary)},
 		{"tokenizer_config.json", literal(tokenizerConfig(c))},
 		{"generation_config.json", literal(generationConfig(c))},
@@ -52,16 +53,16 @@ func Generate(dir string, spec Spec) error {
 		return err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("model: %w", err)
+		return fmt.Errorf("random: %w", err)
 	}
 	if err := writeAll(dir, files); err != nil {
-		return fmt.Errorf("model: write %s: %w", dir, err)
+		return fmt.Errorf("random: write %s: %w", dir, err)
 	}
 	return nil
 }
 
 // parts returns the config of the model of s, and its tokenizer.json.
-func (s Spec) parts() (c *Config, vocabulary []byte, err error) {
+func (s Spec) parts() (c *model.Config, vocabulary []byte, err error) {
 	if c, err = s.config(); err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +70,7 @@ func (s Spec) parts() (c *Config, vocabulary []byte, err error) {
 	if vocabulary, err = trainTokenizer(c.Vocab); err != nil {
 		return nil, nil, err
 	}
-	return c, vocabulary, c.takeSpecials(vocabulary)
+	return c, vocabulary, takeSpecials(c, vocabulary)
 }
 
 // file is a file to write: its name in the directory, and a function that writes its contents.
@@ -100,7 +101,7 @@ func mayWrite(dir string, files []file) error {
 		return fmt.Errorf("%w: %s holds another model's config.json; give another directory or remove it", ErrExists, dir)
 	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("model: %w", err)
+		return fmt.Errorf("random: %w", err)
 	}
 	for _, f := range files {
 		path := filepath.Join(dir, f.name)
@@ -149,7 +150,7 @@ func writeAll(dir string, files []file) (err error) {
 
 // configJSON writes config.json in the form of transformers v4, which v5 reads, too. The last
 // field is an addition: it holds the Spec, so that config.json differs whenever the weights do.
-func configJSON(c *Config, spec Spec) []byte {
+func configJSON(c *model.Config, spec Spec) []byte {
 	type origin struct {
 		Preset    Preset `json:"preset"`
 		Seed      uint64 `json:"seed"`
@@ -179,9 +180,9 @@ func configJSON(c *Config, spec Spec) []byte {
 		DType         string          `json:"torch_dtype"`
 		Origin        origin          `json:"coppice_generated"`
 	}{
-		Architectures: []string{c.Architecture}, ModelType: archOf(c.Architecture).String(),
+		Architectures: []string{c.Architecture}, ModelType: spec.Arch.String(),
 		Hidden: c.Hidden, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, FFN: c.FFN,
-		Vocab: c.Vocab, MaxPositions: c.MaxPositions, Act: "silu", Window: noWindow(c),
+		Vocab: c.Vocab, MaxPositions: c.MaxPositions, Act: "silu", Window: noWindow(spec.Arch),
 		AttentionBias: c.OBias, MLPBias: c.MLPBias, // Qwen2 has no field for its biases
 		NormEps: c.NormEps, RopeTheta: c.RopeTheta, Tied: c.TiedHead,
 		BOS: c.BOS[0], EOS: c.EOS, DType: "bfloat16",
@@ -190,14 +191,14 @@ func configJSON(c *Config, spec Spec) []byte {
 }
 
 // noWindow returns the null that MistralConfig needs to have no default window.
-func noWindow(c *Config) json.RawMessage {
-	if c.Architecture == classes[Mistral] {
+func noWindow(arch model.Arch) json.RawMessage {
+	if arch == model.Mistral {
 		return json.RawMessage("null")
 	}
 	return nil
 }
 
-func generationConfig(c *Config) []byte {
+func generationConfig(c *model.Config) []byte {
 	return indented(struct {
 		BOS kv.Token   `json:"bos_token_id"`
 		EOS []kv.Token `json:"eos_token_id"`
@@ -210,7 +211,7 @@ func indented(v any) []byte {
 	enc.SetEscapeHTML(false) // token texts contain angle brackets
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(v); err != nil {
-		panic(fmt.Sprintf("model: encode %+v: %v", v, err)) // cannot happen: plain structs of finite numbers
+		panic(fmt.Sprintf("random: encode %+v: %v", v, err)) // cannot happen: plain structs of finite numbers
 	}
 	return b.Bytes()
 }

@@ -1,4 +1,4 @@
-package model
+package random
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"math"
 	"strings"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/f32"
 	"github.com/coppice-llm/coppice/internal/splitmix"
 )
@@ -18,24 +19,22 @@ import (
 const chunkValues = 32 << 10
 
 // writeWeights writes the safetensors file of a generated model, tensor by tensor in the order
-// of slots, all in bf16.
-func writeWeights(w io.Writer, c *Config, seed uint64) error {
-	m := &Model{config: c, layers: make([]Layer, c.Layers)}
-	slots := m.slots()
-	if _, err := w.Write(weightsHeader(slots)); err != nil {
+// of [model.Config.Weights], all in bf16.
+func writeWeights(out io.Writer, c *model.Config, seed uint64) error {
+	weights := c.Weights()
+	if _, err := out.Write(weightsHeader(weights)); err != nil {
 		return err
 	}
 	buf := make([]byte, 0, 2*chunkValues)
-	for _, s := range slots {
-		mean, std := moments(s)
-		values := newStream(seed, s.name, mean, std)
-		n := uint64(product(s.shape))
+	for _, w := range weights {
+		values := newStream(seed, w)
+		n := uint64(w.Values())
 		for i := uint64(0); i < n; {
 			buf = buf[:0]
 			for end := min(n, i+chunkValues); i < end; i++ {
 				buf = binary.LittleEndian.AppendUint16(buf, values.at(i))
 			}
-			if _, err := w.Write(buf); err != nil {
+			if _, err := out.Write(buf); err != nil {
 				return err
 			}
 		}
@@ -45,17 +44,17 @@ func writeWeights(w io.Writer, c *Config, seed uint64) error {
 
 // weightsHeader returns the length and the JSON, padded with spaces so that the data begin at a
 // multiple of 8, like the format's own writer.
-func weightsHeader(slots []slot) []byte {
+func weightsHeader(weights []model.Weight) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"__metadata__":{"format":"pt"}`) // transformers requires it
 	offset := 0
-	for _, s := range slots {
-		name, err := json.Marshal(s.name)
+	for _, w := range weights {
+		name, err := json.Marshal(w.Name)
 		if err != nil {
-			panic(fmt.Sprintf("model: tensor name %q: %v", s.name, err)) // the generated names are ASCII
+			panic(fmt.Sprintf("random: tensor name %q: %v", w.Name, err)) // the generated names are ASCII
 		}
-		shape := strings.ReplaceAll(fmt.Sprint(s.shape), " ", ",")
-		end := offset + 2*product(s.shape)
+		shape := strings.ReplaceAll(fmt.Sprint(w.Shape), " ", ",")
+		end := offset + 2*w.Values()
 		fmt.Fprintf(&b, `,%s:{"dtype":"BF16","shape":%s,"data_offsets":[%d,%d]}`, name, shape, offset, end)
 		offset = end
 	}
@@ -72,22 +71,14 @@ func weightsHeader(slots []slot) []byte {
 // requires; the first norm undoes it, and the layers' contributions outweigh it, so that the
 // next token does not merely repeat the last one. Biases are a quarter of the values that they
 // are added to: enough for a missing bias to be noticed.
-func moments(s slot) (mean, std float64) {
+func moments(w model.Weight) (mean, std float64) {
 	switch {
-	case len(s.shape) == 2:
-		return 0, 1 / math.Sqrt(float64(s.shape[1]))
-	case strings.HasSuffix(s.name, ".bias"):
+	case len(w.Shape) == 2:
+		return 0, 1 / math.Sqrt(float64(w.Shape[1]))
+	case strings.HasSuffix(w.Name, ".bias"):
 		return 0, 0.25
 	}
 	return 1, 0.1
-}
-
-func product(shape []int) int {
-	n := 1
-	for _, s := range shape {
-		n *= s
-	}
-	return n
 }
 
 // Generated values are the same bits on every machine: they come from a counter-based hash,
@@ -101,9 +92,15 @@ type stream struct {
 	unit float64 // one step of the sum of four uniforms, in units of the value
 }
 
-// newStream returns a stream keyed by seed and tensor name. Values have the given mean and
+// newStream returns the values of a weight of the model with this seed.
+func newStream(seed uint64, w model.Weight) *stream {
+	mean, std := moments(w)
+	return streamOf(seed, w.Name, mean, std)
+}
+
+// streamOf returns a stream keyed by seed and tensor name. Values have the given mean and
 // standard deviation.
-func newStream(seed uint64, name string, mean, std float64) *stream {
+func streamOf(seed uint64, name string, mean, std float64) *stream {
 	// A uniform in (-1/2, 1/2) has variance 1/12, the sum of four 1/3, so sqrt(3) times the sum
 	// has variance 1. A step of the sum is 2^-16.
 	root, hash := math.Sqrt(3), fnv.New64a()

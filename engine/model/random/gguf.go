@@ -1,4 +1,4 @@
-package model
+package random
 
 import (
 	"bufio"
@@ -8,10 +8,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/gguf/writer"
 	"github.com/coppice-llm/coppice/internal/f32"
 )
 
@@ -22,7 +23,7 @@ import (
 // otherwise GenerateGGUF fails with ErrExists.
 func GenerateGGUF(path string, spec Spec, t gguf.Type) error {
 	if !t.Known() {
-		return fmt.Errorf("model: %v can't be written", t)
+		return fmt.Errorf("random: %v can't be written", t)
 	}
 	c, trained, err := spec.parts()
 	if err != nil {
@@ -36,47 +37,48 @@ func GenerateGGUF(path string, spec Spec, t gguf.Type) error {
 		return err
 	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("model: %w", err)
+		return fmt.Errorf("random: %w", err)
 	}
-	f := file{filepath.Base(path), func(w io.Writer) error { return writeGGUF(w, c, spec.Seed, t, pairs) }}
+	f := file{filepath.Base(path), func(w io.Writer) error { return writeGGUF(w, c, spec, t, pairs) }}
 	if err := writeAll(filepath.Dir(path), []file{f}); err != nil {
-		return fmt.Errorf("model: write %s: %w", path, err)
+		return fmt.Errorf("random: write %s: %w", path, err)
 	}
 	return nil
 }
 
-const generatedBy = "coppice, random weights"
-
+// mayReplace returns an error that wraps ErrExists if path holds anything but a generated model.
 func mayReplace(path string) error {
 	if _, err := os.Lstat(path); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	w, meta, err := mapGGUF(path)
-	if err != nil {
-		return fmt.Errorf("%w: %s is no GGUF file; give another path or remove it", ErrExists, path)
-	}
-	defer w.close()
-	if by, _ := meta.String("general.description"); by != generatedBy {
-		return fmt.Errorf("%w: %s holds a model that was not generated; give another path or remove it", ErrExists, path)
+	if !model.IsGGUF(path) || !model.Inspect(path).Generated {
+		return fmt.Errorf("%w: %s holds no generated model; give another path or remove it", ErrExists, path)
 	}
 	return nil
 }
 
-// ggufArch returns the family's general.architecture.
-func (a Arch) ggufArch() string {
-	if a == Mistral {
-		return string(Llama)
+// ggufArch returns the general.architecture of a family.
+func ggufArch(a model.Arch) string {
+	if a == model.Mistral {
+		return string(model.Llama)
 	}
 	return a.String()
 }
 
+// Keys and kinds of tokens in GGUF's metadata.
+const (
+	wordKeys     = "tokenizer.ggml."
+	tokenNormal  = 1
+	tokenControl = 3
+)
+
 // ggufPairs returns the metadata of a generated model.
-func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, error) {
-	arch := archOf(c.Architecture).ggufArch()
-	pairs := []gguf.Pair{
+func ggufPairs(c *model.Config, spec Spec, t gguf.Type, trained []byte) ([]writer.Pair, error) {
+	arch := ggufArch(spec.Arch)
+	pairs := []writer.Pair{
 		{Key: "general.architecture", Value: arch},
-		{Key: "general.name", Value: fmt.Sprintf("%s %s, seed %d, %v", spec.Preset, archOf(c.Architecture), spec.Seed, t)},
-		{Key: "general.description", Value: generatedBy},
+		{Key: "general.name", Value: fmt.Sprintf("%s %s, seed %d, %v", spec.Preset, spec.Arch, spec.Seed, t)},
+		{Key: "general.description", Value: model.GeneratedBy},
 		{Key: arch + ".block_count", Value: uint32(c.Layers)},
 		{Key: arch + ".context_length", Value: uint32(c.MaxPositions)},
 		{Key: arch + ".embedding_length", Value: uint32(c.Hidden)},
@@ -101,7 +103,7 @@ func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, 
 		}
 	}
 	if err := json.Unmarshal(trained, &tokenizer); err != nil {
-		return nil, fmt.Errorf("model: generated tokenizer: %w", err)
+		return nil, fmt.Errorf("random: generated tokenizer: %w", err)
 	}
 	tokens, kinds := make([]string, c.Vocab), make([]int32, c.Vocab)
 	for name, id := range tokenizer.Model.Vocab {
@@ -111,16 +113,16 @@ func ggufPairs(c *Config, spec Spec, t gguf.Type, trained []byte) ([]gguf.Pair, 
 		tokens[a.ID], kinds[a.ID] = a.Content, tokenControl
 	}
 	return append(pairs,
-		gguf.Pair{Key: wordKeys + "model", Value: "gpt2"},
-		gguf.Pair{Key: wordKeys + "pre", Value: "smaug-bpe"}, // Llama 3's expression without ignore_merges
-		gguf.Pair{Key: wordKeys + "tokens", Value: tokens},
-		gguf.Pair{Key: wordKeys + "token_type", Value: kinds},
-		gguf.Pair{Key: wordKeys + "merges", Value: tokenizer.Model.Merges},
-		gguf.Pair{Key: wordKeys + "bos_token_id", Value: uint32(c.BOS[0])},
-		gguf.Pair{Key: wordKeys + "eos_token_id", Value: uint32(c.EOS[0])},
-		gguf.Pair{Key: wordKeys + "eot_token_id", Value: uint32(c.EOS[1])},
-		gguf.Pair{Key: wordKeys + "add_bos_token", Value: true},
-		gguf.Pair{Key: templateKey, Value: chatTemplate},
+		writer.Pair{Key: wordKeys + "model", Value: "gpt2"},
+		writer.Pair{Key: wordKeys + "pre", Value: "smaug-bpe"}, // Llama 3's expression without ignore_merges
+		writer.Pair{Key: wordKeys + "tokens", Value: tokens},
+		writer.Pair{Key: wordKeys + "token_type", Value: kinds},
+		writer.Pair{Key: wordKeys + "merges", Value: tokenizer.Model.Merges},
+		writer.Pair{Key: wordKeys + "bos_token_id", Value: uint32(c.BOS[0])},
+		writer.Pair{Key: wordKeys + "eos_token_id", Value: uint32(c.EOS[0])},
+		writer.Pair{Key: wordKeys + "eot_token_id", Value: uint32(c.EOS[1])},
+		writer.Pair{Key: wordKeys + "add_bos_token", Value: true},
+		writer.Pair{Key: "tokenizer.chat_template", Value: chatTemplate},
 	), nil
 }
 
@@ -136,45 +138,42 @@ func typeFor(shape []int, t gguf.Type) gguf.Type {
 }
 
 // writeGGUF writes header and weights, row by row.
-func writeGGUF(out io.Writer, c *Config, seed uint64, t gguf.Type, pairs []gguf.Pair) error {
-	m := &Model{config: c, layers: make([]Layer, c.Layers)}
-	slots := m.slots()
-	names := slices.Clone(weightNames)
-	slices.Reverse(names) // Hugging Face's name first
-	toGGUF, tensors := strings.NewReplacer(names...), make([]gguf.Tensor, len(slots))
-	for i, s := range slots {
-		tensors[i] = gguf.Tensor{Name: toGGUF.Replace(s.name), Type: typeFor(s.shape, t), Shape: s.shape}
+func writeGGUF(out io.Writer, c *model.Config, spec Spec, t gguf.Type, pairs []writer.Pair) error {
+	weights := c.Weights()
+	tensors := make([]gguf.Tensor, len(weights))
+	for i, w := range weights {
+		tensors[i] = gguf.Tensor{Name: model.GGUFName(w.Name), Type: typeFor(w.Shape, t), Shape: w.Shape}
 	}
-	header, err := gguf.Header(pairs, tensors)
+	header, err := writer.Header(pairs, tensors)
 	if err != nil {
 		return err
 	}
-	w := bufio.NewWriterSize(out, 1<<20)
-	w.Write(header) // a write error is kept and returned by Flush
-	permuted := archOf(c.Architecture).ggufArch() == string(Llama)
-	for i, s := range slots {
-		mean, std := moments(s)
-		values := newStream(seed, s.name, mean, std)
-		cols := s.shape[len(s.shape)-1]
-		rows := product(s.shape) / cols
+	buffered := bufio.NewWriterSize(out, 1<<20)
+	buffered.Write(header) // a write error is kept and returned by Flush
+	permuted := ggufArch(spec.Arch) == string(model.Llama)
+	for i, w := range weights {
+		values := newStream(spec.Seed, w)
+		cols := w.Shape[len(w.Shape)-1]
+		rows := w.Values() / cols
 		row, packed := make([]float32, cols), make([]byte, tensors[i].Type.Bytes(cols))
 		for r := range rows {
 			from := r
-			if permuted && len(s.shape) == 2 && (strings.HasSuffix(s.name, ".q_proj.weight") || strings.HasSuffix(s.name, ".k_proj.weight")) {
+			if permuted && len(w.Shape) == 2 && (strings.HasSuffix(w.Name, ".q_proj.weight") || strings.HasSuffix(w.Name, ".k_proj.weight")) {
 				from = permutedRow(r, c.HeadDim)
 			}
 			for j := range row {
 				row[j] = f32.FromBF16(values.at(uint64(from*cols + j)))
 			}
-			gguf.Quantize(tensors[i].Type, packed, row)
-			w.Write(packed)
+			writer.Quantize(tensors[i].Type, packed, row)
+			buffered.Write(packed)
 		}
-		w.Write(make([]byte, gguf.Padding(rows*len(packed))))
+		buffered.Write(make([]byte, writer.Padding(rows*len(packed))))
 	}
-	return w.Flush()
+	return buffered.Flush()
 }
 
-// permutedRow returns the row in Hugging Face's order for row r of a GGUF file; see unpermute.
+// permutedRow returns the row in Hugging Face's order for row r of a GGUF file, whose rotary embedding turns neighbouring
+// dimensions; package model undoes it.
 func permutedRow(r, dim int) int {
 	head, i := r/dim*dim, r%dim
 	return head + i%2*(dim/2) + i/2

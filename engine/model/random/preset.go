@@ -1,9 +1,10 @@
-package model
+package random
 
 import (
 	"cmp"
 	"errors"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/internal/enum"
 )
 
@@ -27,25 +28,25 @@ func (p Preset) String() string { return string(p) }
 
 // UnmarshalText accepts the name of a preset. Its error lists all names.
 func (p *Preset) UnmarshalText(text []byte) error {
-	return enum.Pick("model", "preset", p, text, presets...)
+	return enum.Pick("random", "preset", p, text, presets...)
 }
 
 // config returns the shape for s; the special ids come from the tokenizer. The families differ
 // from Llama as in their published models: Mistral 7B v0.3, Qwen2.5, and Qwen3, whose heads
 // together are twice as wide as the residual stream.
-func (s Spec) config() (*Config, error) {
-	arch := cmp.Or(s.Arch, Llama)
+func (s Spec) config() (*model.Config, error) {
+	arch := cmp.Or(s.Arch, model.Llama)
 	if err := errors.Join(s.Preset.UnmarshalText([]byte(s.Preset)), arch.UnmarshalText([]byte(arch))); err != nil {
 		return nil, err
 	}
 	c := shapes[s.Preset]
-	c.NormEps, c.RopeTheta, c.Architecture, c.Generated = 1e-5, 10000, classes[arch], true
+	c.NormEps, c.RopeTheta, c.Architecture, c.Generated = 1e-5, 10000, arch.Class(), true
 	switch arch {
-	case Mistral:
+	case model.Mistral:
 		c.RopeTheta = 1e6
-	case Qwen2:
+	case model.Qwen2:
 		c.RopeTheta, c.NormEps, c.QKVBias = 1e6, 1e-6, true
-	case Qwen3:
+	case model.Qwen3:
 		c.RopeTheta, c.NormEps, c.QKNorm = 1e6, 1e-6, true
 		c.HeadDim *= 2
 	}
@@ -53,7 +54,7 @@ func (s Spec) config() (*Config, error) {
 }
 
 // shapes has the presets' configs in the form of Llama, before the changes for the family.
-var shapes = map[Preset]Config{
+var shapes = map[Preset]model.Config{
 	Nano:  {Hidden: 64, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 16, FFN: 192, Vocab: 320, MaxPositions: 4096},
 	Demo:  {Hidden: 96, Layers: 4, Heads: 6, KVHeads: 2, HeadDim: 16, FFN: 256, Vocab: 1024, MaxPositions: 8192, TiedHead: true},
 	Mini:  {Hidden: 256, Layers: 2, Heads: 4, KVHeads: 2, HeadDim: 64, FFN: 512, Vocab: 512, MaxPositions: 4096},

@@ -1,4 +1,9 @@
-package mempool
+// Package checksum owns the checksum of an extent's bytes ([mempool.Done].Sum), which every store computes, and copies of
+// pages that compute it on the way. It has no state, and any goroutine may call it.
+//
+//	header.Sum = checksum.Gather(buf, op.Pages)      // a store writes an extent
+//	ok := checksum.Scatter(op.Pages, buf) == header.Sum // and reads it
+package checksum
 
 import (
 	"github.com/zeebo/xxh3"

@@ -1,9 +1,10 @@
-package model
+package random
 
 import (
 	"encoding/binary"
 	"math/rand/v2"
 
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -11,12 +12,10 @@ import (
 // of random bf16 numbers, and all norms are ones, so it takes as much memory as its largest
 // matrix. Its output is meaningless, its ID is the same for all shapes, and it has no
 // tokenizer.
-func Repeated(c *Config, seed uint64) *Model {
-	m := &Model{config: c, id: "repeated", layers: make([]Layer, c.Layers)}
-	slots := m.slots()
-	most := 0
-	for _, s := range slots {
-		most = max(most, product(s.shape))
+func Repeated(c *model.Config, seed uint64) *model.Model {
+	weights, most := c.Weights(), 0
+	for _, w := range weights {
+		most = max(most, w.Values())
 	}
 	data := make([]byte, 2*most)
 	r := rand.New(rand.NewPCG(seed, 1))
@@ -32,15 +31,13 @@ func Repeated(c *Config, seed uint64) *Model {
 	for i := 0; i < len(ones); i += 2 {
 		binary.LittleEndian.PutUint16(ones[i:], 0x3f80)
 	}
-	for _, s := range slots {
+	tensors := make([]*model.Tensor, len(weights))
+	for i, w := range weights {
 		from := data
-		if len(s.shape) == 1 && 2*s.shape[0] <= len(ones) {
+		if len(w.Shape) == 1 && 2*w.Shape[0] <= len(ones) {
 			from = ones
 		}
-		*s.dst = &Tensor{Name: s.name, DType: kv.BF16, Shape: s.shape, Data: from[:2*product(s.shape)]}
+		tensors[i] = &model.Tensor{Name: w.Name, DType: kv.BF16, Shape: w.Shape, Data: from[:2*w.Values()]}
 	}
-	if c.TiedHead {
-		m.head = m.embed
-	}
-	return m
+	return model.New(c, "repeated", tensors)
 }

@@ -1,8 +1,26 @@
-package gguf
+// Package writer writes GGUF files: the header, and values in the block formats of package gguf, by plain rules that are good
+// enough for models with random weights. It never opens a file and keeps nothing between calls.
+//
+//	header, err := writer.Header(pairs, tensors)
+//	out.Write(header)
+//	for _, t := range tensors {
+//		writer.Quantize(t.Type, data, values) // data: t.Type.Bytes(len(values))
+//		out.Write(data)
+//		out.Write(make([]byte, writer.Padding(len(data))))
+//	}
+package writer
 
 import (
 	"encoding/binary"
 	"fmt"
+
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+)
+
+const (
+	version = 3
+	align   = 32 // of the values of a tensor, in bytes; files need not state it
+	maxAxes = 4  // of a tensor, as in ggml
 )
 
 // Pair is a metadata value to write: a uint32, uint64, int32, float32, bool, string, []string,
@@ -16,16 +34,16 @@ type Pair struct {
 // table of tensors, whose Data are ignored. The tensors' values must follow in the same order,
 // each padded by [Padding], so that values begin at multiples of 32. It fails for a value of
 // another type, and for a row that is not whole blocks.
-func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
+func Header(pairs []Pair, tensors []gguf.Tensor) ([]byte, error) {
 	le := binary.LittleEndian
-	out := append([]byte(magic), newestVersion, 0, 0, 0)
+	out := append([]byte("GGUF"), version, 0, 0, 0)
 	out = le.AppendUint64(out, uint64(len(tensors)))
 	out = le.AppendUint64(out, uint64(len(pairs)))
 	var err error
 	for _, p := range pairs {
 		out = appendText(out, p.Key)
 		if out, err = appendValue(out, p.Value); err != nil {
-			return nil, fmt.Errorf("gguf: metadata %q: %w", p.Key, err)
+			return nil, fmt.Errorf("writer: metadata %q: %w", p.Key, err)
 		}
 	}
 	offset := 0
@@ -35,7 +53,7 @@ func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
 			values *= n
 		}
 		if !t.Type.Known() || len(t.Shape) == 0 || len(t.Shape) > maxAxes || t.Shape[len(t.Shape)-1]%t.Type.BlockValues() != 0 {
-			return nil, fmt.Errorf("gguf: tensor %q of %v can't have shape %v", t.Name, t.Type, t.Shape)
+			return nil, fmt.Errorf("writer: tensor %q of %v can't have shape %v", t.Name, t.Type, t.Shape)
 		}
 		out = appendText(out, t.Name)
 		out = le.AppendUint32(out, uint32(len(t.Shape)))
@@ -51,7 +69,7 @@ func Header(pairs []Pair, tensors []Tensor) ([]byte, error) {
 }
 
 // Padding returns the number of zeros to write after n bytes.
-func Padding(n int) int { return -n & (defaultAlign - 1) }
+func Padding(n int) int { return -n & (align - 1) }
 
 func appendText(out []byte, s string) []byte {
 	return append(binary.LittleEndian.AppendUint64(out, uint64(len(s))), s...)
@@ -59,32 +77,32 @@ func appendText(out []byte, s string) []byte {
 
 func appendValue(out []byte, value any) ([]byte, error) {
 	le := binary.LittleEndian
-	kind := func(k Kind) { out = le.AppendUint32(out, uint32(k)) }
-	array := func(k Kind, n int) {
-		kind(Array)
+	kind := func(k gguf.Kind) { out = le.AppendUint32(out, uint32(k)) }
+	array := func(k gguf.Kind, n int) {
+		kind(gguf.Array)
 		kind(k)
 		out = le.AppendUint64(out, uint64(n))
 	}
 	switch v := value.(type) {
 	case uint32:
-		kind(Uint32)
+		kind(gguf.Uint32)
 	case uint64:
-		kind(Uint64)
+		kind(gguf.Uint64)
 	case int32:
-		kind(Int32)
+		kind(gguf.Int32)
 	case float32:
-		kind(Float32)
+		kind(gguf.Float32)
 	case bool:
-		kind(Bool)
+		kind(gguf.Bool)
 	case []int32:
-		array(Int32, len(v))
+		array(gguf.Int32, len(v))
 	case []float32:
-		array(Float32, len(v))
+		array(gguf.Float32, len(v))
 	case string:
-		kind(String)
+		kind(gguf.String)
 		return appendText(out, v), nil
 	case []string:
-		array(String, len(v))
+		array(gguf.String, len(v))
 		for _, s := range v {
 			out = appendText(out, s)
 		}

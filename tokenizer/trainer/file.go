@@ -1,4 +1,4 @@
-package tokenizer
+package trainer
 
 import (
 	"bytes"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/internal/jsontext"
 	"github.com/coppice-llm/coppice/kv"
+	"github.com/coppice-llm/coppice/tokenizer"
 )
 
 // beginOfText is Llama 3's BOS.
@@ -54,7 +55,7 @@ func writeFile(names []string, merges [][2]kv.Token, special []string) ([]byte, 
 	}
 	list := func(all []string) string { return strings.Join(all, ",") }
 	var out bytes.Buffer
-	err := json.Indent(&out, fmt.Appendf(nil, fileFormat, list(added), list(pairs), list(vocab), post, quoteJSON(PatternLlama3)), "", " ")
+	err := json.Indent(&out, fmt.Appendf(nil, fileFormat, list(added), list(pairs), list(vocab), post, quoteJSON(tokenizer.PatternLlama3)), "", " ")
 	return out.Bytes(), err
 }
 
