@@ -101,7 +101,7 @@ func TestClairvoyantIsTheBest(t *testing.T) {
 // as a cache without limit, and never less with more room.
 func TestClairvoyantBounds(t *testing.T) {
 	for _, kind := range traceKinds.Values() {
-		tr := generated(t, kind, 400)
+		tr := generated(t, kind, 150)
 		p, err := newPageTrace(tr, 16)
 		if err != nil {
 			t.Fatal(err)

@@ -101,7 +101,7 @@ func longestShared(pages []string, rest []byte) (longest int) {
 // TestRadixSums pins the counts of small traces, and checks them against naiveCounts.
 // The sums of 10,000 requests of the same kinds are published.
 func TestRadixSums(t *testing.T) {
-	const requests = 600
+	const requests = 200
 	traces, ideal := map[TraceKind]*Trace{}, map[TraceKind]float64{}
 	if invariants.Enabled {
 		t.Skip("a full walk after each of thousands of mutations takes minutes")
@@ -162,7 +162,7 @@ func naiveIdeal(tr *Trace) float64 {
 // or evicted, that the cache never exceeds its capacity, and that more room gives more
 // hits.
 func TestRadixLimited(t *testing.T) {
-	requests := 60
+	requests := 20
 	if invariants.Enabled || underRace {
 		requests = 15
 	}
@@ -365,21 +365,21 @@ func TestRadixReport(t *testing.T) {
 	}
 }
 
-// radixSums are of 600 requests, seed 7.
+// radixSums are of 200 requests, seed 7.
 var radixSums = []struct {
 	kind TraceKind
 	page int
 	want radixCounts
 }{
-	{TraceChat, 1, radixCounts{864500, 0, "7593cc78db197cc1", 630, 302, 375467}},
-	{TraceChat, 16, radixCounts{860752, 1479, "5053022659ab2293", 630, 302, 374784}},
-	{TraceChat, 64, radixCounts{848128, 7063, "5a97eb386fdc6423", 630, 302, 373376}},
-	{TraceFewShot, 1, radixCounts{1807764, 0, "fcb188b784547fe9", 608, 600, 118582}},
-	{TraceFewShot, 16, radixCounts{1803648, 4116, "8cccab809d7e5323", 608, 600, 118272}},
-	{TraceFewShot, 64, radixCounts{1789248, 18516, "be89da9ee40a3663", 608, 600, 118848}},
-	{TraceTree, 1, radixCounts{974056, 0, "6a0fa0398ff055bd", 601, 299, 63917}},
-	{TraceTree, 16, radixCounts{969920, 1967, "8c2c85556de75583", 601, 299, 63712}},
-	{TraceTree, 64, radixCounts{955392, 9404, "ba88513ba7323aa3", 542, 280, 63808}},
-	{TraceUnique, 1, radixCounts{0, 0, "feed65b7d5f30da3", 600, 600, 1335772}},
-	{TraceUnique, 16, radixCounts{0, 0, "feed65b7d5f30da3", 600, 600, 1331280}},
+	{TraceChat, 1, radixCounts{205968, 0, "a76bdc811a2d29cb", 217, 150, 141837}},
+	{TraceChat, 16, radixCounts{204848, 699, "25adc058348ce293", 217, 150, 141456}},
+	{TraceChat, 64, radixCounts{201216, 3179, "4783cf45bb39fc63", 217, 150, 140672}},
+	{TraceFewShot, 1, radixCounts{580784, 0, "1b48612323d231eb", 208, 200, 55859}},
+	{TraceFewShot, 16, radixCounts{579504, 1280, "bd83fc9e7748f053", 208, 200, 55632}},
+	{TraceFewShot, 64, radixCounts{574784, 6000, "b5f5ee45bc1f2c23", 208, 200, 55296}},
+	{TraceTree, 1, radixCounts{296577, 0, "b20410cc98b8f3e0", 201, 104, 21943}},
+	{TraceTree, 16, radixCounts{295392, 556, "01ad5548d560da83", 201, 104, 21696}},
+	{TraceTree, 64, radixCounts{290752, 3049, "ef4c22186a65df23", 181, 97, 21760}},
+	{TraceUnique, 1, radixCounts{0, 0, "64778a6835f7bae3", 200, 200, 464721}},
+	{TraceUnique, 16, radixCounts{0, 0, "64778a6835f7bae3", 200, 200, 463216}},
 }

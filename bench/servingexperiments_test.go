@@ -29,10 +29,10 @@ func TestSharesAreFair(t *testing.T) {
 		name string
 		cfg  ServingConfig
 	}{
-		{"slots are short", ServingConfig{Load: ServeTenants, Requests: 600, Scheduler: scheduler.Config{MaxRunning: 32}}},
-		{"pages are short, few share", ServingConfig{Load: ServeUnique, Requests: 600}},
-		{"pages are short, many share", ServingConfig{Load: ServeChat, Requests: 1000}},
-		{"pages are short, tenants share", ServingConfig{Load: ServeTenants, Requests: 1000, KVTokens: 60_000}},
+		{"slots are short", ServingConfig{Load: ServeTenants, Requests: 300, Scheduler: scheduler.Config{MaxRunning: 32}}},
+		{"pages are short, few share", ServingConfig{Load: ServeUnique, Requests: 300}},
+		{"pages are short, many share", ServingConfig{Load: ServeChat, Requests: 400}},
+		{"pages are short, tenants share", ServingConfig{Load: ServeTenants, Requests: 400, KVTokens: 60_000}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			run := func(p scheduler.Policy) ServingResult {
@@ -62,7 +62,11 @@ func TestSharesAreFair(t *testing.T) {
 // hit rate is as high as without aging, and the p99 of TTFT is about that of FCFS.
 func TestCacheAwareIsNotLate(t *testing.T) {
 	experiment(t)
-	base := ServingConfig{Load: ServeChat, Rate: 1, Requests: 3000, Seed: 7}.withDefaults()
+	requests := 1000
+	if *every {
+		requests = 3000
+	}
+	base := ServingConfig{Load: ServeChat, Rate: 1, Requests: requests, Seed: 7}.withDefaults()
 	trace := mustTrace(t, base.Load, base.Requests, base.Seed)
 	capacity, err := servingCapacity(t.Context(), base, trace)
 	if err != nil {

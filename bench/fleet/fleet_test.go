@@ -53,7 +53,7 @@ func played(t *testing.T, cfg Config, trace *Trace) Result {
 	return r
 }
 
-var everyFleet = flag.Bool("every", false, "TestEveryRequestEndsOnce: each policy and trace with each kind of worker and loop")
+var everyFleet = flag.Bool("every", false, "TestEveryRequestEndsOnce: each policy and trace with each kind of worker and loop; TestPredictionsHold: both working sets")
 
 // TestEveryRequestEndsOnce checks that under every policy, kind of worker and loop the
 // sums of prompt and output tokens are those of the trace. The loop itself checks that
@@ -141,7 +141,7 @@ func TestSameSeedSameTable(t *testing.T) {
 	notUnderInvariants(t)
 	table := func(kind Kind, source string, seed uint64) string {
 		var b bytes.Buffer
-		cfg := CompareConfig{Sources: []Source{{Name: source}}, Workers: []int{2, 4}, Requests: size(100), Seed: seed, Base: Config{Kind: kind}}
+		cfg := CompareConfig{Sources: []Source{{Name: source}}, Workers: []int{2, 3}, Requests: size(60), Seed: seed, Base: Config{Kind: kind}}
 		steps := 0
 		table, err := Compare(context.Background(), cfg, func(string) { steps++ })
 		if err != nil {
@@ -258,7 +258,7 @@ func TestBusyFleetQueuesAtTheRouter(t *testing.T) {
 func TestDefaultPolicy(t *testing.T) {
 	notUnderInvariants(t)
 	for _, name := range []string{"chat", "unique"} {
-		table, err := Compare(context.Background(), CompareConfig{Sources: []Source{{Name: name}}, Requests: 1200, Seed: 7}, nil)
+		table, err := Compare(context.Background(), CompareConfig{Sources: []Source{{Name: name}}, Workers: []int{4}, Requests: 600, Seed: 7}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,6 +2,7 @@ package cpu
 
 import (
 	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/coppice-llm/coppice/engine"
@@ -12,8 +13,8 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// nanoDir holds the model that the conformance suite runs on.
-var nanoDir string
+// nanoDir holds the model that the conformance suite runs on, ggufDir the files of ggufModel that tests share.
+var nanoDir, ggufDir string
 
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "coppice-cpu")
@@ -23,7 +24,8 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	nanoDir = dir
+	nanoDir, ggufDir = dir, filepath.Join(dir, "gguf")
+	os.Mkdir(ggufDir, 0o755)
 	code := leaks.Run(m)
 	os.RemoveAll(dir)
 	os.Exit(code)

@@ -1,6 +1,8 @@
 package cpu
 
 import (
+	"fmt"
+	"os"
 	"path/filepath"
 	"testing"
 
@@ -10,12 +12,14 @@ import (
 	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
-// ggufModel generates and opens a GGUF file.
+// ggufModel opens a GGUF file with the weights of spec, which it generates once.
 func ggufModel(t testing.TB, spec random.Spec, typ gguf.Type) *model.Model {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "model.gguf")
-	if err := random.GenerateGGUF(path, spec, typ); err != nil {
-		t.Fatal(err)
+	path := filepath.Join(ggufDir, fmt.Sprintf("%v-%s-%v-%d.gguf", spec.Preset, spec.Arch, typ, spec.Seed))
+	if _, err := os.Stat(path); err != nil {
+		if err := random.GenerateGGUF(path, spec, typ); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return openModel(t, path)
 }

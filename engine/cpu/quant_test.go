@@ -76,7 +76,7 @@ func TestQuantizedIsCloseToWidened(t *testing.T) {
 			x[i] = float32(rng.NormFloat64())
 		}
 		exact := widen(m.Layers()[0].Gate)
-		got := twinQuantMul(m.Layers()[0].Gate, x)
+		got := twinQuantMul(m.Layers()[0].Gate, x)[0]
 		var diff, power float64
 		for r, v := range got {
 			sum := 0.0
@@ -125,10 +125,7 @@ func TestQuantizedProductsAreTheSameOnAllPaths(t *testing.T) {
 		for i := range x[4][:64] {
 			x[4][i] = float32(math.Copysign(1, float64(i%2)-0.5)) // every q is ±127
 		}
-		var want [rows][]float32
-		for r := range want {
-			want[r] = twinQuantMul(tensor, x[r])
-		}
+		want := twinQuantMul(tensor, x...)
 		for _, ops := range productPaths() {
 			isa := ops.isa
 			p := packer{kernels: ops}

@@ -21,10 +21,9 @@ func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 	}
 	freq := c.RopeFrequencies()
 	for _, l := range m.Layers() {
-		q, k, v := make([][]float32, len(x)), make([][]float32, len(x)), make([][]float32, len(x))
+		h := twinNorms(x, l.AttnNorm, c.NormEps)
+		q, k, v := twinMul(l.Q, h, l.QBias), twinMul(l.K, h, l.KBias), twinMul(l.V, h, l.VBias)
 		for t := range x {
-			h := twinNorm(x[t], widen(l.AttnNorm), c.NormEps)
-			q[t], k[t], v[t] = twinMul(l.Q, h, l.QBias), twinMul(l.K, h, l.KBias), twinMul(l.V, h, l.VBias)
 			if c.QKNorm {
 				q[t], k[t] = twinHeadNorm(q[t], l.QNorm, c.NormEps), twinHeadNorm(k[t], l.KNorm, c.NormEps)
 			}
@@ -32,21 +31,24 @@ func twin(m *model.Model, tokens []kv.Token) [][]float32 {
 			twinRope(k[t], freq, t)
 		}
 		for t := range x {
-			twinAdd(x[t], twinMul(l.O, twinAttend(c, q[t], k, v, t), l.OBias))
-			h := twinNorm(x[t], widen(l.FFNNorm), c.NormEps)
-			g, u := twinMul(l.Gate, h, l.GateBias), twinMul(l.Up, h, l.UpBias)
-			for i := range g {
+			h[t] = twinAttend(c, q[t], k, v, t)
+		}
+		for t, y := range twinMul(l.O, h, l.OBias) {
+			twinAdd(x[t], y)
+		}
+		h = twinNorms(x, l.FFNNorm, c.NormEps)
+		g, u := twinMul(l.Gate, h, l.GateBias), twinMul(l.Up, h, l.UpBias)
+		for t := range g {
+			for i, a := range g[t] {
 				// silu(g)·u
-				g[i] = float32(float32(g[i]/(1+f32.Exp32(-g[i]))) * u[i])
+				g[t][i] = float32(float32(a/(1+f32.Exp32(-a))) * u[t][i])
 			}
-			twinAdd(x[t], twinMul(l.Down, g, l.DownBias))
+		}
+		for t, y := range twinMul(l.Down, g, l.DownBias) {
+			twinAdd(x[t], y)
 		}
 	}
-	out := make([][]float32, len(x))
-	for t := range x {
-		out[t] = twinMul(m.Head(), twinNorm(x[t], widen(m.Norm()), c.NormEps), nil)
-	}
-	return out
+	return twinMul(m.Head(), twinNorms(x, m.Norm(), c.NormEps), nil)
 }
 
 // lanes16 sums 16 lanes as a tree.
@@ -72,6 +74,15 @@ func twinNorm(x, w []float32, eps float64) []float32 {
 	return y
 }
 
+// twinNorms normalises each row.
+func twinNorms(rows [][]float32, weight *model.Tensor, eps float64) [][]float32 {
+	w, y := widen(weight), make([][]float32, len(rows))
+	for t, x := range rows {
+		y[t] = twinNorm(x, w, eps)
+	}
+	return y
+}
+
 // twinHeadNorm normalises each head of x; weight is as long as a head.
 func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
 	var y []float32
@@ -81,29 +92,40 @@ func twinHeadNorm(x []float32, weight *model.Tensor, eps float64) []float32 {
 	return y
 }
 
-// twinMul returns w·x + bias; bias may be nil.
-func twinMul(w *model.Tensor, x []float32, bias *model.Tensor) []float32 {
+// twinMul returns w·x + bias for each row x; bias may be nil.
+func twinMul(w *model.Tensor, rows [][]float32, bias *model.Tensor) [][]float32 {
+	out := make([][]float32, len(rows))
 	if w.Quantized() {
-		out := twinQuantMul(w, x)
-		if bias != nil {
-			twinAdd(out, widen(bias))
-		}
-		return out
-	}
-	data, out := widen(w), make([]float32, w.Shape[0])
-	for r := range out {
-		for k, a := range x {
-			out[r] = f32.FMA32(a, data[r*len(x)+k], out[r])
+		out = twinQuantMul(w, rows...)
+	} else {
+		data := widen(w)
+		for t, x := range rows {
+			out[t] = make([]float32, w.Shape[0])
+			for r := range out[t] {
+				sum := float32(0)
+				for k, a := range x {
+					sum = f32.FMA32(a, data[r*len(x)+k], sum)
+				}
+				out[t][r] = sum
+			}
 		}
 	}
 	if bias != nil {
-		twinAdd(out, widen(bias))
+		b := widen(bias)
+		for t := range out {
+			twinAdd(out[t], b)
+		}
 	}
 	return out
 }
 
-// twinQuantMul returns w·x by the definition in quant.go.
-func twinQuantMul(w *model.Tensor, x []float32) []float32 {
+// twinRow is a row in eight bits, in blocks of 32 values: x is q·d, and sums are those of a block's q.
+type twinRow struct {
+	q, sums []int
+	d       []float32
+}
+
+func twinQuantize(x []float32) twinRow {
 	q, d, sums := make([]int, len(x)), make([]float32, len(x)/32), make([]int, len(x)/32)
 	for b := range d {
 		most := 0.0
@@ -119,21 +141,34 @@ func twinQuantMul(w *model.Tensor, x []float32) []float32 {
 			sums[b] += q[i]
 		}
 	}
-	t, out := w.Quant, make([]float32, w.Shape[0])
-	n, bytes := t.SubBlock(), t.Bytes(len(x))
-	for r := range out {
+	return twinRow{q, sums, d}
+}
+
+// twinQuantMul returns w·x for each row x, by the definition in quant.go.
+func twinQuantMul(w *model.Tensor, rows ...[]float32) [][]float32 {
+	t, out, quantized := w.Quant, make([][]float32, len(rows)), make([]twinRow, len(rows))
+	for i, x := range rows {
+		out[i], quantized[i] = make([]float32, w.Shape[0]), twinQuantize(x)
+	}
+	k := len(rows[0])
+	n, bytes := t.SubBlock(), t.Bytes(k)
+	for r := range w.Shape[0] {
 		var block gguf.Block
-		for i := 0; i < len(x); i += n {
+		for i := 0; i < k; i += n {
 			if i%t.BlockValues() == 0 {
 				gguf.Unpack(t, &block, w.Data[r*bytes+t.Bytes(i):r*bytes+t.Bytes(i+t.BlockValues())])
 			}
-			at, sum := i%t.BlockValues(), 0
-			for j := range n {
-				sum += int(block.Quants[at+j]) * q[i+j]
-			}
-			out[r] = f32.FMA32(float32(sum), block.Scales[at/n]*d[i/32], out[r])
-			if t.HasMins() {
-				out[r] = f32.FMA32(block.Mins[at/n], float32(sums[i/32])*d[i/32], out[r])
+			at := i % t.BlockValues()
+			for row, x := range quantized {
+				sum := 0
+				for j := range n {
+					sum += int(block.Quants[at+j]) * x.q[i+j]
+				}
+				y := f32.FMA32(float32(sum), block.Scales[at/n]*x.d[i/32], out[row][r])
+				if t.HasMins() {
+					y = f32.FMA32(block.Mins[at/n], float32(x.sums[i/32])*x.d[i/32], y)
+				}
+				out[row][r] = y
 			}
 		}
 	}

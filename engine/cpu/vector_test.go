@@ -60,7 +60,10 @@ func nastyTensor(r *rand.Rand, rows, cols, kind int, dtype kv.DType) *model.Tens
 // productDiffers packs two stacked matrices, multiplies rows by them, and reports the first
 // element that differs from the chain of FMA32.
 func productDiffers(r *rand.Rand, ops *kernels, trial int) error {
-	rows, k := 1+r.IntN(14), 1+r.IntN(2*blockK+50)
+	rows, k := 1+r.IntN(14), 1+r.IntN(150)
+	if trial%3 == 0 { // the sums of others have one block
+		k = 1 + r.IntN(2*blockK+50)
+	}
 	dtypes := [][2]kv.DType{{kv.BF16, kv.BF16}, {kv.F32, kv.F32}, {kv.BF16, kv.F32}, {kv.F16, kv.F16}}[trial%4]
 	tensors := []*model.Tensor{
 		nastyTensor(r, 1+r.IntN(70), k, trial/3%nastyKinds, dtypes[0]),
@@ -114,19 +117,21 @@ func attendDiffers(r *rand.Rand, ops *kernels, trial int) error {
 		dim = q8Block * (1 + r.IntN(5))
 	}
 	c := &model.Config{HeadDim: dim, KVHeads: 1, Layers: 1}
-	a, err := newArena(c, Config{PageTokens: tokens, Pages: 100, KVType: kind})
+	used := kv.CeilPages(n, tokens)
+	all := used + 2
+	a, err := newArena(c, Config{PageTokens: tokens, Pages: all, KVType: kind})
 	if err != nil {
 		return err
 	}
 	defer a.close()
-	for page := range 100 {
+	for page := range all {
 		b := a.bytes(kv.PageID(page))
 		for i := range b {
 			b[i] = 0xff // NaN in all types
 		}
 	}
-	pages := make([]kv.PageID, kv.CeilPages(n, tokens))
-	for i, p := range r.Perm(100)[:len(pages)] {
+	pages := make([]kv.PageID, used)
+	for i, p := range r.Perm(all)[:used] {
 		pages[i] = kv.PageID(p)
 	}
 	for p := range n {

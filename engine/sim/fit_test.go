@@ -159,7 +159,7 @@ func TestFitOfWildTimes(t *testing.T) {
 		t.Fatal(err)
 	}
 	tiny.Model = Model{Name: "tiny", Params: 71680, LinearParams: 30720, Layers: 1, Hidden: 64, Heads: 4, KVHeads: 2, HeadDim: 16, Vocab: 320, MaxPositions: 256, WeightBytes: 2, KVBytes: 2}
-	for seed := range uint64(100) {
+	for seed := range uint64(36) {
 		rng := rand.New(rand.NewPCG(seed, 5))
 		samples := fitSamples(tiny, 0)
 		for i := range samples {
