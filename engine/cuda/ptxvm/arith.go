@@ -69,6 +69,7 @@ var binaryOps = map[string]func(a, b uint64) uint64{
 	"mul.hi.s32":   func(a, b uint64) uint64 { return uint64(uint32(int64(int32(a)) * int64(int32(b)) >> 32)) },
 	"mul.wide.s32": func(a, b uint64) uint64 { return uint64(int64(int32(a)) * int64(int32(b))) },
 	"mul.wide.u32": func(a, b uint64) uint64 { return uint64(uint32(a)) * uint64(uint32(b)) },
+	"mul.wide.u16": func(a, b uint64) uint64 { return uint64(uint32(uint16(a)) * uint32(uint16(b))) },
 	"div.s32":      func(a, b uint64) uint64 { return uint64(uint32(int32(a) / divisor(int32(b)))) },
 	"rem.s32":      func(a, b uint64) uint64 { return uint64(uint32(int32(a) % divisor(int32(b)))) },
 	"div.u32":      func(a, b uint64) uint64 { return uint64(uint32(a) / divisor(uint32(b))) },
