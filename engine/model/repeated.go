@@ -1,9 +1,11 @@
 package model
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -38,6 +40,32 @@ func Repeated(c *Config, seed uint64) *Model {
 			from = ones
 		}
 		*s.dst = &Tensor{Name: s.name, DType: kv.BF16, Shape: s.shape, Data: from[:2*product(s.shape)]}
+	}
+	if c.TiedHead {
+		m.head = m.embed
+	}
+	return m
+}
+
+// Zeros returns an in-memory model of shape c for plans of memory, and for devices that make weights
+// themselves: all matrices are zeros of type t, and all vectors are ones. It has no tokenizer. The rows of
+// all matrices must be whole blocks of t.
+func Zeros(c *Config, t gguf.Type) *Model {
+	m := &Model{config: c, id: "zeros", layers: make([]Layer, c.Layers)}
+	slots := m.slots()
+	most := 0
+	for _, s := range slots {
+		most = max(most, product(s.shape))
+	}
+	data := make([]byte, t.Bytes(most))
+	ones := bytes.Repeat([]byte{0x80, 0x3f}, max(c.Hidden, c.HeadDim))
+	for _, s := range slots {
+		*s.dst = &Tensor{Name: s.name, Shape: s.shape}
+		if n := product(s.shape); len(s.shape) > 1 {
+			(*s.dst).Quant, (*s.dst).Data = t, data[:t.Bytes(n)]
+		} else {
+			(*s.dst).DType, (*s.dst).Data = kv.BF16, ones[:2*n]
+		}
 	}
 	if c.TiedHead {
 		m.head = m.embed

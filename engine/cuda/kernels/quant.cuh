@@ -128,6 +128,20 @@ __device__ __forceinline__ void lookup(float *x, int *failed, const void *table,
 	}
 }
 
+// random_weights writes n words of a matrix, with random weights of a magnitude near 1/sqrt(4096). Word i depends on seed
+// and i only. Grid: n/256, rounded up.
+template <class W>
+__device__ __forceinline__ void random_weights(u32 *out, u32 n, u32 seed) {
+	u32 i = blockIdx.x * 256 + threadIdx.x, x = i * 0x9e3779b9u ^ seed;
+	if (i >= n) return;
+	x = (x ^ x >> 16) * 0x7feb352du, x = (x ^ x >> 15) * 0x846ca68bu, x ^= x >> 16; // lowbias32 (Wellons, 2018)
+	u32 at = 4 * (i % ((8 * W::STEP + W::SUPER) / 4)), within = at % W::STEP;
+	if (at >= 8 * W::STEP) x = W::SUPER == 32 ? 0x0f800400 : 0x01000100;             // 2^-14 and 7.5·2^-14; 2^-16
+	else if (within >= W::STEP - 16 && W::SUPER == 32) x &= 0x3f3f3f3f;              // factors of six bits
+	else if (within >= W::STEP - 16 && W::SUPER == 0) x = (x & 0x83ff83ff) | 0x0c000c00; // 2^-12 to 2^-11
+	out[i] = x;
+}
+
 // The kernels of a form: as those of gemm.cu, for a matrix of N rows; rows of C begin stride elements apart. With them,
 // several matrices compute one C, each its columns.
 #define PRODUCTS(form, W) \
@@ -136,4 +150,5 @@ __device__ __forceinline__ void lookup(float *x, int *failed, const void *table,
 	KERNEL(256) gemm64_##form(void *C, const u16 *A, const void *w, const float *bias, int M, int N, int K, int kind, const int *live, int stride) { few<W, 4, 8>(C, A, w, bias, rows_of(M, live), N, K, kind, stride); } \
 	KERNEL(256) gemm128_##form(void *C, const u16 *A, const void *w, const float *bias, int M, int N, int K, int kind, const int *live, int stride) { all_rows<W>(C, A, w, bias, rows_of(M, live), N, K, kind, stride); } \
 	KERNEL(256) gemm_slices_##form(float *parts, const u16 *A, const void *w, int M, int N, int K, const int *live, int stride) { one_slice<W>(parts, A, w, M, N, K, live, stride); } \
-	KERNEL(256) embed_##form(float *x, int *failed, const void *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim, int, const int *live) { if (blockIdx.x < blocks_of(live)) lookup<W>(x, failed, table, tokens, slots, rows, last, dim); }
+	KERNEL(256) embed_##form(float *x, int *failed, const void *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim, int, const int *live) { if (blockIdx.x < blocks_of(live)) lookup<W>(x, failed, table, tokens, slots, rows, last, dim); } \
+	KERNEL(256) make_##form(u32 *out, u64 n, u64 seed) { random_weights<W>(out, (u32)n, (u32)seed); }

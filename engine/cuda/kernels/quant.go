@@ -21,11 +21,12 @@ type Form struct {
 	perSM      [len(gemms)]int // blocks, by kernel, limited by registers and shared memory
 }
 
-// The depth of the ring of function few, and rows of a tile and columns of a step.
+// TileRows is the number of a form's rows that a tile holds.
+const TileRows = 8
+
 const (
-	formDepth = 4
-	tileRows  = 8
-	stepSize  = 32
+	formDepth = 4  // of the ring of function few
+	stepSize  = 32 // columns
 )
 
 var forms = [...]Form{
@@ -55,7 +56,7 @@ func (f *Form) suffix() string { return "_" + strings.ToLower(f.Type.String()) }
 func (f *Form) Module() string { return "gemm" + f.suffix() }
 
 // Kernel returns the name of the form's kernel that corresponds to a kernel for weights in bf16: gemm16,
-// gemm32, gemm64, gemm128, gemm_slices or embed.
+// gemm32, gemm64, gemm128, gemm_slices or embed. make fills a matrix with random weights.
 func (f *Form) Kernel(name string) string { return name + f.suffix() }
 
 // Kernels returns the names of all kernels of the form.
@@ -64,27 +65,27 @@ func (f *Form) Kernels() []string {
 	for _, g := range gemms {
 		all = append(all, f.Kernel(g.Name))
 	}
-	return append(all, f.Kernel("gemm_slices"), f.Kernel("embed"))
+	return append(all, f.Kernel("gemm_slices"), f.Kernel("embed"), f.Kernel("make"))
 }
 
 // step returns the bytes of a record.
-func (f *Form) step() int { return 32*(f.low+f.high) + 2*tileRows }
+func (f *Form) step() int { return 32*(f.low+f.high) + 2*TileRows }
 
 // SharedBytes returns the dynamic shared memory of a block of the form's kernel that corresponds to g.
 func (f *Form) SharedBytes(g *GEMM) int {
 	if g.SharedBytes == 0 {
 		return 0
 	}
-	return 8 * g.Columns / tileRows * (formDepth*f.step() + 2*tileRows*f.superBytes)
+	return 8 * g.Columns / TileRows * (formDepth*f.step() + 2*TileRows*f.superBytes)
 }
 
 // tile returns the bytes of a tile.
 func (f *Form) tile(columns int) int {
-	return columns/stepSize*f.step() + columns/(8*stepSize)*tileRows*f.superBytes
+	return columns/stepSize*f.step() + columns/(8*stepSize)*TileRows*f.superBytes
 }
 
 // Bytes returns the size of a matrix on the device.
-func (f *Form) Bytes(rows, columns int) int { return blocks(rows, tileRows) * f.tile(columns) }
+func (f *Form) Bytes(rows, columns int) int { return blocks(rows, TileRows) * f.tile(columns) }
 
 // Pack writes rows of a matrix from blocks as in a file to dst, in the device's form. row returns the
 // blocks of row i, or nil if that is all zeros. dst holds Bytes(rows, columns).
@@ -100,21 +101,21 @@ func (f *Form) Pack(dst []byte, rows, columns int, row func(i int) []byte) {
 		if from == nil {
 			continue
 		}
-		tile := dst[i/tileRows*f.tile(columns):][:f.tile(columns)]
+		tile := dst[i/TileRows*f.tile(columns):][:f.tile(columns)]
 		for at := range columns / values {
 			src := from[at*size:][:size]
 			gguf.Unpack(f.Type, &b, src)
 			if f.superBytes == 0 {
 				b.Super = binary.LittleEndian.Uint16(src) // the scale of the only sub-block
 			}
-			f.packBlock(tile, i%tileRows, at*values, values, &b)
+			f.packBlock(tile, i%TileRows, at*values, values, &b)
 		}
 	}
 }
 
 // packBlock writes the values of a block that begins at a column of a row of a tile.
 func (f *Form) packBlock(tile []byte, row, column, values int, b *gguf.Block) {
-	supers := tileRows * f.superBytes
+	supers := TileRows * f.superBytes
 	for s := range values / stepSize {
 		step := column/stepSize + s
 		record := tile[step*f.step()+step/8*supers:][:f.step()]

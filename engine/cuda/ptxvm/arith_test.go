@@ -134,8 +134,10 @@ func TestInstructionsOfBytes(t *testing.T) {
 	if got := evaluate(t, "mov.b64 {%r1,%r2}, %d1;\n\tmov.b64 %d1, {%r2,%r1};\n\tmov.u64$d$d", 0x1111111122222222); got != 0x2222222211111111 {
 		t.Errorf("swapped halves: %#x", got)
 	}
-	if got := evaluate(t, "mul.wide.u16$r$s$s", 0x1ffff, 0xffff); got != 0xfffe0001 {
-		t.Errorf("a product of 16 bits: %#x", got)
+	for op, want := range map[string]uint64{"mul.wide.u16$r$s$s": 0xfffe0001, "mul.lo.s16$s$s$s": 1, "sub.s16$s$s$s": 0, "shl.b16$s$s$s": 0} {
+		if got := evaluate(t, op, 0x1ffff, 0xffff); got != want {
+			t.Errorf("%s: %#x, want %#x", op, got, want)
+		}
 	}
 	// The table of lop3: of 0xea, a & b | c; of 0x96, a ^ b ^ c; of 0x10, a without b and c.
 	for table, want := range map[string]uint64{"0xEA": 0xfa, "0x96": 0x5a ^ 0xfc ^ 0xaa, "0x10": 0x5a &^ 0xfc &^ 0xaa} {
