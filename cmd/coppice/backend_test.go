@@ -1,6 +1,8 @@
 package main
 
 import (
+	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -13,6 +15,8 @@ import (
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
+	"github.com/coppice-llm/coppice/engine/model/random"
 )
 
 // TestNoGPU checks that without a driver or a GPU each command fails with advice.
@@ -89,5 +93,40 @@ func TestRemedies(t *testing.T) {
 				t.Errorf("%v does not say %q", err, s)
 			}
 		}
+	}
+}
+
+// TestBF16Weights checks --gpu-bf16-weights: answers are the same with and without it, and weights that stay
+// quantised take less memory.
+func TestBF16Weights(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "nano.gguf")
+	if err := random.GenerateGGUF(path, random.Spec{Preset: random.Nano, Seed: 1}, gguf.Q8_0); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"generate", "--backend", "ptxvm", "--model", path, "--kv-tokens", "64", "--max-tokens", "3", "--digest", "a"}
+	want, stderr, ok := command(t, args...)
+	if !ok || want == "" {
+		t.Fatalf("%q: %s", want, stderr)
+	}
+	if got, stderr, ok := command(t, append(args, "--gpu-bf16-weights")...); !ok || got != want {
+		t.Errorf("%q with weights in bf16, %q without: %s", got, want, stderr)
+	}
+	refused(t, []string{"--gpu-bf16-weights is for --backend cuda or ptxvm"}, "serve", "--gpu-bf16-weights")
+
+	m, err := model.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	small := &posing{vm.New(ptxvm.Config{MemoryBytes: 1 << 18}), 13000, 1, 9}
+	var takes [2]float64
+	for i, widened := range []bool{false, true} {
+		_, err := openBackend("cuda", backends.Options{Model: m, KVTokens: 16, MaxSlots: 2, MaxRows: 2, MaxTokens: 64, GPU: backends.GPU{Driver: small, BF16Weights: widened}})
+		if _, after, ok := strings.Cut(fmt.Sprint(err), "weights take "); ok {
+			fmt.Sscan(after, &takes[i])
+		}
+	}
+	if !(0 < takes[0] && takes[0] < takes[1]) {
+		t.Errorf("%v MiB, %v in bf16", takes[0], takes[1])
 	}
 }

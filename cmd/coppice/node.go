@@ -27,15 +27,16 @@ import (
 
 // nodeFlags are the flags common to all commands that run a model.
 type nodeFlags struct {
-	Model      modelPath           `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a small model of this program that speaks like Newton's Opticks and knows nothing; serve and chat first look for a model in the Hugging Face cache. On sim and ptxvm: one with random weights."`
-	KVTokens   int                 `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
-	KVType     kv.DType            `name:"kv-type" backend:"cpu" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
-	PageTokens int                 `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
-	StepTokens int                 `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
-	Inflight   int                 `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
-	Policy     scheduler.Policy    `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
-	Speculate  scheduler.Speculate `default:"auto" help:"Guesses at its next tokens that an output verifies in a step: off, auto (as many as give more tokens a second) or a number. The tokens are the same with all values, see docs/speculation.md."`
-	Threads    int                 `default:"0" help:"Compute threads. Default: one per processor."`
+	Model       modelPath           `placeholder:"PATH" help:"GGUF file, Hugging Face model directory (Llama, Mistral, Qwen2, Qwen3), or hf:owner/name[:file] for a model of the hub, downloaded if missing. Default: a small model of this program that speaks like Newton's Opticks and knows nothing; serve and chat first look for a model in the Hugging Face cache. On sim and ptxvm: one with random weights."`
+	KVTokens    int                 `name:"kv-tokens" default:"65536" min:"1" help:"Size of the KV pool in tokens. On sim and cuda the default is as many as fit into the device's memory."`
+	KVType      kv.DType            `name:"kv-type" backend:"cpu" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0 (100, 50, 50 and 27 % of the memory). Answers may differ between types, but each type gives the same answers in every run."`
+	PageTokens  int                 `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
+	StepTokens  int                 `name:"step-tokens" default:"128" min:"1" help:"Token budget of a step. Smaller steps make output steadier beside long prompts. The default of serve is 640 (128 without --itl-target, 2048 on cuda and sim), or twice --max-running if that is more."`
+	Inflight    int                 `default:"1" help:"Steps in flight: 2 plans a step while the previous one runs; a stop then takes effect one step later."`
+	Policy      scheduler.Policy    `default:"fcfs" help:"Order of waiting requests: ${policies}. The default of serve with --api-key-file is dlpm."`
+	Speculate   scheduler.Speculate `default:"auto" help:"Guesses at its next tokens that an output verifies in a step: off, auto (as many as give more tokens a second) or a number. The tokens are the same with all values, see docs/speculation.md."`
+	Threads     int                 `default:"0" help:"Compute threads. Default: one per processor."`
+	BF16Weights bool                `name:"gpu-bf16-weights" backend:"cuda,ptxvm" help:"With --backend cuda or ptxvm: round all weight matrices to bf16. Otherwise those of type Q8_0, Q4_K and Q6_K stay quantised on the device, where they take less memory. Answers are the same."`
 	gpuFlags
 
 	sized bool // --kv-tokens was given
@@ -113,7 +114,7 @@ func (f *nodeFlags) scheduler() scheduler.Config {
 // backend opens the backend that b selects.
 func (f *nodeFlags) backend(m *model.Model, b *backendFlags) (engine.Backend, error) {
 	o := backends.Options{Model: m, PageTokens: f.PageTokens, KVTokens: f.KVTokens, KVType: f.KVType, Threads: f.Threads,
-		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.options()}
+		MaxSlots: 64, MaxRows: 64, MaxTokens: max(512, f.StepTokens), GPU: f.gpu()}
 	if b.Backend == "cuda" && !f.sized {
 		o.KVTokens = 0 // as many as fit into the free memory
 	}
@@ -173,4 +174,11 @@ type gpuFlags struct {
 // options returns the flags as options of the backend.
 func (f *gpuFlags) options() backends.GPU {
 	return backends.GPU{Device: f.GPU, Memory: f.GPUMemory}
+}
+
+// gpu returns all options of a GPU.
+func (f *nodeFlags) gpu() backends.GPU {
+	g := f.options()
+	g.BF16Weights = f.BF16Weights
+	return g
 }

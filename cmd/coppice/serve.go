@@ -167,7 +167,7 @@ func (c *serveCmd) check() error {
 	faults.If(c.KVMemory > 0 && c.settings.isSet("kv-tokens"), "--kv-memory and --kv-tokens both set the size of the pool: give one of them")
 	for _, f := range c.settings.flags {
 		only := f.Tag.Get("backend")
-		faults.If(only != "" && only != c.Backend && c.settings.isSet(f.Name), "--%s is for --backend %s", f.Name, only)
+		faults.If(only != "" && !slices.Contains(strings.Split(only, ","), c.Backend) && c.settings.isSet(f.Name), "--%s is for --backend %s", f.Name, strings.ReplaceAll(only, ",", " or "))
 	}
 	if at := c.OTLPEndpoint; at != "" { // checked here, as the exporter would only log a bad one
 		u, err := url.Parse(at)

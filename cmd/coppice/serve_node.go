@@ -174,7 +174,7 @@ func (s *served) readWords(dir string, worker bool) (err error) {
 func (c *serveCmd) backend(m *model.Model, s *served, log *zap.Logger) (engine.Backend, error) {
 	o := backends.Options{
 		Model: m, PageTokens: c.PageTokens, KVTokens: c.KVTokens, KVBytes: int64(c.KVMemory), KVType: c.KVType, Threads: c.Threads,
-		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpuFlags.options(), Log: nodeLog(log),
+		MaxSlots: c.MaxRunning, MaxRows: c.MaxRunning, MaxTokens: max(512, c.StepTokens), GPU: c.gpu(), Log: nodeLog(log),
 	}
 	if (c.Backend == "sim" || c.Backend == "cuda") && !c.settings.isSet("kv-tokens") {
 		o.KVTokens = 0 // as many as fit into the device's memory

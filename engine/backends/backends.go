@@ -50,7 +50,7 @@ type Options struct {
 	Log *slog.Logger
 
 	Sim Simulation // sim only
-	GPU GPU        // cuda only
+	GPU GPU        // cuda, and BF16Weights also on ptxvm
 }
 
 // GPU has the options of a GPU.
@@ -59,6 +59,8 @@ type GPU struct {
 	Device   int          // index in the driver's numbering
 	Memory   float64      // fraction of the device's memory that may be used; default 0.9
 	Progress func(done, total int)
+
+	BF16Weights bool // round all weights to bf16, see cuda.Config
 }
 
 // Simulation has the options of a simulated device, see sim.Config.
@@ -148,13 +150,13 @@ func openCUDA(o *Options) (engine.Backend, error) {
 		}
 	}
 	return backendOf(cuda.Open(o.Model, cuda.Config{
-		Driver: driver, Device: o.GPU.Device, MemoryFraction: o.GPU.Memory, Progress: o.GPU.Progress, Log: o.Log,
+		Driver: driver, Device: o.GPU.Device, MemoryFraction: o.GPU.Memory, Progress: o.GPU.Progress, Log: o.Log, BF16Weights: o.GPU.BF16Weights,
 		PageTokens: o.PageTokens, KVTokens: o.KVTokens, MaxSlots: o.MaxSlots, MaxRows: o.MaxRows, MaxTokens: o.MaxTokens, MaxInflight: o.MaxInflight,
 	}))
 }
 
 func openInterpreter(o *Options) (engine.Backend, error) {
-	o.GPU = GPU{Driver: vm.New(ptxvm.Config{})}
+	o.GPU = GPU{Driver: vm.New(ptxvm.Config{}), BF16Weights: o.GPU.BF16Weights}
 	return openCUDA(o)
 }
 

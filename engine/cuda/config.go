@@ -23,6 +23,9 @@ type Config struct {
 	// MakeWeights fills matrices with random numbers made on the device instead of the model's
 	// weights, to measure the speed of a shape without a model. The output is meaningless.
 	MakeWeights bool
+	// BF16Weights rounds all matrices to bf16. Otherwise those of type Q8_0, Q4_K and Q6_K stay quantised
+	// on the device. The results are the same bits.
+	BF16Weights bool
 	// Progress is called while weights are uploaded, with the bytes uploaded so far and the bytes
 	// to upload in all.
 	Progress func(done, total int)

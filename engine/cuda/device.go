@@ -110,10 +110,10 @@ func (d *device) open(m *model.Model) error {
 		return err
 	}
 	d.multiprocessors = properties.Multiprocessors
-	if err := d.load(properties); err != nil {
+	weightBytes, forms := d.planWeights(m, positions)
+	if err := d.load(properties, forms); err != nil {
 		return err
 	}
-	weightBytes := d.weightBytes(m, positions)
 	if err := d.budget(weightBytes); err != nil {
 		return err
 	}
@@ -126,9 +126,9 @@ func (d *device) open(m *model.Model) error {
 	return nil
 }
 
-// load loads all kernels.
-func (d *device) load(p cudrv.Properties) error {
-	for module, names := range map[string][]string{
+// load loads all kernels, and those for the given forms of weights.
+func (d *device) load(p cudrv.Properties, forms []*kernels.Form) error {
+	modules := map[string][]string{
 		"layers":                           {"embed", "rmsnorm", "check_finite", "rope_write", "keep"},
 		"gemm":                             {"gemm16", "gemm32", "gemm64", "gemm128", "gemm_slices", "gemm_sum"},
 		kernels.Attention(d.model.HeadDim): {fmt.Sprint("attn_prefill_", d.model.HeadDim), fmt.Sprint("attn_decode_", d.model.HeadDim)},
@@ -136,7 +136,11 @@ func (d *device) load(p cudrv.Properties) error {
 		"sample":                           {"sample", "logprobs", "prompt_logprobs"},
 		"pages":                            {"page_copy", "table_write", "slot_clear", "slot_count", "slot_fail"},
 		"weights":                          {"make_weights"},
-	} {
+	}
+	for _, f := range forms {
+		modules[f.Module()] = f.Kernels()
+	}
+	for module, names := range modules {
 		m, err := d.loadModule(module, p)
 		if err != nil {
 			return fmt.Errorf("cuda: kernels %s: %w", module, err)
@@ -153,6 +157,9 @@ func (d *device) load(p cudrv.Properties) error {
 	}
 	for _, g := range kernels.GEMMs() {
 		shared[g.Name] = g.SharedBytes
+		for _, f := range forms {
+			shared[f.Kernel(g.Name)] = f.SharedBytes(&g)
+		}
 	}
 	for n, bytes := range shared {
 		if err := d.ctx.SetMaxDynamicShared(d.run[n], bytes); err != nil {

@@ -16,6 +16,9 @@ const (
 	swiGLU // columns alternate: four gates, four values
 )
 
+// The bytes of an element, by how a product is stored. A product that is stored as swiGLU has one piece.
+var outBytes = [...]int{toBF16: 2, toF32: 4, addF32: 4, swiGLU: 0}
+
 // launcher queues the kernels of one plan. After an error it queues nothing.
 type launcher struct {
 	*device
@@ -84,7 +87,11 @@ func (l *launcher) forward() {
 	if l.err == nil {
 		l.err = l.ctx.Fill32(l.stream, r.failed, 0, p.rowRoom())
 	}
-	l.launch("embed", n, 1, 256, 0, r.x, r.failed, l.w.embed, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), l.w.embedType, live)
+	embed, table := "embed", l.w.embed[0]
+	if table.form != nil {
+		embed = table.form.Kernel(embed)
+	}
+	l.launch(embed, n, 1, 256, 0, r.x, r.failed, table.at, l.at(p.ids), l.at(p.slots), l.at(p.rowOf), r.last, int32(c.Hidden), l.w.embedType, live)
 	for i := range l.w.layers {
 		w := &l.w.layers[i]
 		l.norm(n, w.attnNorm, 0, live)
@@ -195,21 +202,6 @@ func (l *launcher) live(at int) cudrv.Ptr { return l.meta + cudrv.Ptr(at) }
 // live is the address of the actual number of rows; 0 means rows.
 func (l *launcher) norm(rows int, weight, index, live cudrv.Ptr) {
 	l.launch("rmsnorm", rows, 1, 256, 0, l.room.acts, l.room.x, weight, index, l.room.prompt.kept, int32(l.model.Hidden), float32(l.model.NormEps), live)
-}
-
-// product queues out = in·Wᵀ + bias for m rows of in, n rows of W and a depth of k. The rows of in
-// and w are padded. kind says how the product is stored. bias may be 0. live is the address of the
-// actual number of rows; 0 means m.
-func (l *launcher) product(out, in, w, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
-	k = kernels.Padded(k)
-	if slices := kernels.Slices(m, n, k, l.multiprocessors); slices > 1 {
-		l.launch("gemm_slices", blocks(n, 128), blocks(m, 128)*slices, 256, 0, l.room.parts, in, w, int32(m), int32(n), int32(k), live)
-		l.launch("gemm_sum", blocks(n, 256), m, 256, 0, out, l.room.parts, bias, int32(m), int32(n), int32(k), kind, live)
-		return
-	}
-	g := kernels.GEMMFor(m)
-	gridX, gridY := g.Grid(m, n)
-	l.launch(g.Name, gridX, gridY, 256, g.SharedBytes, out, in, w, bias, int32(m), int32(n), int32(k), kind, live)
 }
 
 func (l *launcher) launch(kernel string, gridX, gridY, threads, shared int, args ...any) {

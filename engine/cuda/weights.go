@@ -14,15 +14,15 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-// weights are a model's weights on the device. Matrices are bf16, [out][in] as in the file, with
-// padded rows; matrices of the same input are stacked. Vectors (norms and biases) are f32: they
-// take few bytes, and rounding them to bf16 would cost as much accuracy as rounding the matrices
-// does. The embedding keeps the file's type if that is f16 or f32.
+// weights are a model's weights on the device. Matrices of the same input are stacked. Vectors (norms
+// and biases) are f32: they take few bytes, and rounding them to bf16 would cost as much accuracy as
+// rounding the matrices does. The embedding keeps the file's type if that is f16 or f32.
 type weights struct {
-	embed, norm, head cudrv.Ptr
-	embedType         int32 // of tableTypes
-	layers            []layer
-	cosine, sine      cudrv.Ptr // [position][head dim/2], f32
+	embed, head  matrix
+	embedType    int32 // of tableTypes
+	norm         cudrv.Ptr
+	layers       []layer
+	cosine, sine cudrv.Ptr // [position][head dim/2], f32
 }
 
 // Types of an embedding table, as in layers.cu.
@@ -30,8 +30,9 @@ var tableTypes = map[kv.DType]int32{kv.BF16: 0, kv.F16: 1, kv.F32: 2}
 
 // layer holds the weights of one layer; weights that the model lacks are 0.
 type layer struct {
-	attnNorm, qkv, qkvBias, qNorm, kNorm, o, oBias cudrv.Ptr
-	ffnNorm, gateUp, gateUpBias, down, downBias    cudrv.Ptr
+	qkv, o, gateUp, down                   matrix
+	attnNorm, qkvBias, qNorm, kNorm, oBias cudrv.Ptr
+	ffnNorm, gateUpBias, downBias          cudrv.Ptr
 }
 
 // supported returns an error that lists the features of a model that the kernels lack.
@@ -55,10 +56,11 @@ func supported(c *model.Config) error {
 // uploader copies weights through one pinned buffer.
 type uploader struct {
 	*device
-	staging     []byte    // nil: bytes are counted, nothing is allocated or copied
-	wide        []float32 // scratch of encode
-	bytes       int       // allocated
-	done, total int       // bytes copied and to copy, for progress
+	staging     []byte          // nil: bytes are counted, nothing is allocated or copied
+	wide        []float32       // scratch of encode
+	bytes       int             // allocated
+	forms       []*kernels.Form // of all matrices that stay quantised
+	done, total int             // bytes copied and to copy, for progress
 	err         error
 }
 
@@ -67,12 +69,12 @@ const (
 	allocUnit    = 512 // the driver rounds an allocation up to at least this
 )
 
-// weightBytes returns the device memory that upload allocates.
-func (d *device) weightBytes(m *model.Model, positions int) int {
+// planWeights returns the device memory that upload allocates, and the forms of quantised matrices.
+func (d *device) planWeights(m *model.Model, positions int) (bytes int, forms []*kernels.Form) {
 	u := &uploader{device: d}
 	u.all(m, positions)
 	d.w = weights{}
-	return u.bytes
+	return u.bytes, u.forms
 }
 
 // upload copies the model's weights, total bytes, to the device.
@@ -89,14 +91,18 @@ func (d *device) upload(m *model.Model, positions, total int) error {
 func (u *uploader) all(m *model.Model, positions int) {
 	c := m.Config()
 	w := &u.w
-	table := kv.BF16
-	if e := m.Embed(); !e.Quantized() && !u.cfg.MakeWeights {
-		table = e.DType
+	if u.form(c.Hidden, m.Embed()) != nil {
+		w.embed = u.matrix(c.Hidden, m.Embed())
+	} else {
+		table := kv.BF16
+		if e := m.Embed(); !e.Quantized() && !u.cfg.MakeWeights {
+			table = e.DType
+		}
+		w.embed, w.embedType = matrix{{at: u.stack(table, c.Hidden, m.Embed()), rows: c.Vocab}}, tableTypes[table]
 	}
-	w.embed, w.embedType = u.stack(table, c.Hidden, m.Embed()), tableTypes[table]
 	w.head = w.embed
-	if !c.TiedHead || table != kv.BF16 {
-		w.head = u.stack(kv.BF16, c.Hidden, m.Head())
+	if !c.TiedHead || w.embedType != tableTypes[kv.BF16] {
+		w.head = u.matrix(c.Hidden, m.Head())
 	}
 	w.norm = u.vectors(m.Norm())
 	heads, ffn := c.Heads*c.HeadDim, kernels.Padded(c.FFN)
@@ -104,8 +110,8 @@ func (u *uploader) all(m *model.Model, positions int) {
 		l := &m.Layers()[i]
 		w.layers = append(w.layers, layer{
 			attnNorm: u.vectors(l.AttnNorm), ffnNorm: u.vectors(l.FFNNorm),
-			qkv: u.stack(kv.BF16, c.Hidden, l.Q, l.K, l.V), o: u.stack(kv.BF16, heads, l.O),
-			gateUp: u.interleaved(kv.BF16, c.Hidden, kernels.Padded(c.Hidden), ffn, l.Gate, l.Up), down: u.stack(kv.BF16, c.FFN, l.Down),
+			qkv: u.matrix(c.Hidden, l.Q, l.K, l.V), o: u.matrix(heads, l.O),
+			gateUp: u.gateUp(c.Hidden, ffn, l.Gate, l.Up), down: u.matrix(c.FFN, l.Down),
 			qNorm: u.vectors(l.QNorm), kNorm: u.vectors(l.KNorm),
 			qkvBias: u.vectors(l.QBias, l.KBias, l.VBias), oBias: u.vectors(l.OBias),
 			gateUpBias: u.interleaved(kv.F32, 1, 1, ffn, l.GateBias, l.UpBias), downBias: u.vectors(l.DownBias),
@@ -122,7 +128,7 @@ func (u *uploader) stack(as kv.DType, columns int, tensors ...*model.Tensor) cud
 		total += t.Len() / columns
 	}
 	p := u.room(as.Size(total * stride))
-	if u.made(p, total*stride) {
+	if u.made(p, 2*total*stride, "make_weights", total*stride/4) { // rows are multiples of 32
 		return p
 	}
 	to := p
@@ -145,7 +151,7 @@ func (u *uploader) interleaved(as kv.DType, columns, stride, rows int, gate, up 
 		return 0
 	}
 	p := u.room(as.Size(2 * rows * stride))
-	if u.staging == nil || stride > 1 && u.made(p, 2*rows*stride) {
+	if u.staging == nil || stride > 1 && u.made(p, 4*rows*stride, "make_weights", rows*stride/2) {
 		return p
 	}
 	turn := as.Size(8 * stride) // bytes of four rows of each
@@ -185,22 +191,22 @@ func (u *uploader) vectors(tensors ...*model.Tensor) cudrv.Ptr {
 	return p
 }
 
-// made reports whether Config.MakeWeights is set. If so, it fills the matrix of n values at p,
-// including padding, with random values, unless the uploader only counts bytes.
-func (u *uploader) made(p cudrv.Ptr, n int) bool {
+// made reports whether Config.MakeWeights is set. If so, it fills the matrix of bytes bytes at p, including
+// padding, with random values, by a kernel whose threads write n parts of it, unless the uploader only
+// counts bytes.
+func (u *uploader) made(p cudrv.Ptr, bytes int, kernel string, n int) bool {
 	if !u.cfg.MakeWeights {
 		return false
 	}
 	if u.staging == nil {
 		return true
 	}
-	if u.done += 2 * n; u.cfg.Progress != nil {
+	if u.done += bytes; u.cfg.Progress != nil {
 		u.cfg.Progress(u.done, u.total)
 	}
 	if u.err == nil {
-		quads := n / 4 // rows are multiples of 32
-		u.err = u.ctx.Launch(u.run["make_weights"], cudrv.Launch{Grid: [3]int{blocks(quads, 256), 1, 1}, Block: [3]int{256, 1, 1}, Stream: u.stream,
-			Args: cudrv.Args(p, uint64(quads), uint64(u.bytes))})
+		u.err = u.ctx.Launch(u.run[kernel], cudrv.Launch{Grid: [3]int{blocks(n, 256), 1, 1}, Block: [3]int{256, 1, 1}, Stream: u.stream,
+			Args: cudrv.Args(p, uint64(n), uint64(u.bytes))})
 	}
 	return true
 }

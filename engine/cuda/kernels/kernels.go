@@ -51,6 +51,9 @@ func Names() []string {
 	for _, d := range headDims {
 		names = append(names, Attention(d))
 	}
+	for i := range forms {
+		names = append(names, forms[i].Module())
+	}
 	return names
 }
 

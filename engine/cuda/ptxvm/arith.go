@@ -48,6 +48,7 @@ func low32(a uint64) uint64 { return uint64(uint32(a)) }
 
 var binaryOps = map[string]func(a, b uint64) uint64{
 	"add.s32": func(a, b uint64) uint64 { return uint64(uint32(a) + uint32(b)) },
+	"sub.s16": func(a, b uint64) uint64 { return uint64(uint16(a) - uint16(b)) },
 	"sub.s32": func(a, b uint64) uint64 { return uint64(uint32(a) - uint32(b)) },
 	"add.s64": func(a, b uint64) uint64 { return a + b },
 	"sub.s64": func(a, b uint64) uint64 { return a - b },
@@ -59,16 +60,19 @@ var binaryOps = map[string]func(a, b uint64) uint64{
 	"xor.b64": func(a, b uint64) uint64 { return a ^ b },
 	// A shift by the width or more gives 0, or copies of the sign.
 	"shl.b32": func(a, b uint64) uint64 { return uint64(uint32(a) << uint32(b)) },
+	"shl.b16": func(a, b uint64) uint64 { return uint64(uint16(a) << uint32(b)) },
 	"shl.b64": func(a, b uint64) uint64 { return a << uint32(b) },
 	"shr.u32": func(a, b uint64) uint64 { return uint64(uint32(a) >> uint32(b)) },
 	"shr.u64": func(a, b uint64) uint64 { return a >> uint32(b) },
 	"shr.s32": func(a, b uint64) uint64 { return uint64(uint32(int32(a) >> uint32(b))) },
 
+	"mul.lo.s16":   func(a, b uint64) uint64 { return uint64(uint16(a) * uint16(b)) },
 	"mul.lo.s32":   func(a, b uint64) uint64 { return uint64(uint32(a) * uint32(b)) },
 	"mul.lo.s64":   func(a, b uint64) uint64 { return a * b },
 	"mul.hi.s32":   func(a, b uint64) uint64 { return uint64(uint32(int64(int32(a)) * int64(int32(b)) >> 32)) },
 	"mul.wide.s32": func(a, b uint64) uint64 { return uint64(int64(int32(a)) * int64(int32(b))) },
 	"mul.wide.u32": func(a, b uint64) uint64 { return uint64(uint32(a)) * uint64(uint32(b)) },
+	"mul.wide.u16": func(a, b uint64) uint64 { return uint64(uint32(uint16(a)) * uint32(uint16(b))) },
 	"div.s32":      func(a, b uint64) uint64 { return uint64(uint32(int32(a) / divisor(int32(b)))) },
 	"rem.s32":      func(a, b uint64) uint64 { return uint64(uint32(int32(a) % divisor(int32(b)))) },
 	"div.u32":      func(a, b uint64) uint64 { return uint64(uint32(a) / divisor(uint32(b))) },
@@ -107,6 +111,7 @@ var compares = map[string]func(a, b uint64) bool{
 	"gt.s32": func(a, b uint64) bool { return int32(a) > int32(b) },
 	"ge.s32": func(a, b uint64) bool { return int32(a) >= int32(b) },
 	"lt.u32": func(a, b uint64) bool { return uint32(a) < uint32(b) },
+	"gt.u16": func(a, b uint64) bool { return uint16(a) > uint16(b) },
 	"gt.u32": func(a, b uint64) bool { return uint32(a) > uint32(b) },
 	"ge.u32": func(a, b uint64) bool { return uint32(a) >= uint32(b) },
 	"eq.s64": func(a, b uint64) bool { return a == b },

@@ -134,6 +134,17 @@ func TestInstructionsOfBytes(t *testing.T) {
 	if got := evaluate(t, "mov.b64 {%r1,%r2}, %d1;\n\tmov.b64 %d1, {%r2,%r1};\n\tmov.u64$d$d", 0x1111111122222222); got != 0x2222222211111111 {
 		t.Errorf("swapped halves: %#x", got)
 	}
+	for op, want := range map[string]uint64{"mul.wide.u16$r$s$s": 0xfffe0001, "mul.lo.s16$s$s$s": 1, "sub.s16$s$s$s": 0, "shl.b16$s$s$s": 0} {
+		if got := evaluate(t, op, 0x1ffff, 0xffff); got != want {
+			t.Errorf("%s: %#x, want %#x", op, got, want)
+		}
+	}
+	// The table of lop3: of 0xea, a & b | c; of 0x96, a ^ b ^ c; of 0x10, a without b and c.
+	for table, want := range map[string]uint64{"0xEA": 0xfa, "0x96": 0x5a ^ 0xfc ^ 0xaa, "0x10": 0x5a &^ 0xfc &^ 0xaa} {
+		if got := evaluate(t, "lop3.b32 %r1, %r1, %r2, %r3, "+table+";\n\tmov.b32 %r3, 0x3210;\n\tprmt.b32", 0x5a, 0xfc, 0xaa); got != want {
+			t.Errorf("lop3 %s: %#x, want %#x", table, got, want)
+		}
+	}
 	// Bit 3 of a selector fills the byte with its sign.
 	if got := evaluate(t, "prmt.b32", 0x44332211, 0x88776655, 0xf3); got != 0x1111ff44 {
 		t.Errorf("prmt with a sign: %#x", got)

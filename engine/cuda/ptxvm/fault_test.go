@@ -202,3 +202,26 @@ func TestLaunchLimits(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestWarpBarrierIsOfAWarp checks that a barrier of a warp does not order threads of different warps.
+func TestWarpBarrierIsOfAWarp(t *testing.T) {
+	b := newBench(t, ptxvm.Config{})
+	text, err := os.ReadFile("testdata/faults.ptx")
+	if err != nil {
+		t.Fatal(err)
+	}
+	weak, err := ptxvm.Parse("weak", []byte(strings.ReplaceAll(string(text), "bar.sync \t0", "bar.warp.sync -1")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, module := range []*ptxvm.Module{b.module, weak} {
+		l := ptxvm.Launch{Grid: ptxvm.Dim{X: 1}, Block: ptxvm.Dim{X: 64}, Args: pack(b.room(64), b.words(64), int32(1))}
+		if err := b.m.Launch(b.s, module.Kernel("reverse"), l); err != nil {
+			t.Fatal(err)
+		}
+		var f *ptxvm.Fault
+		if err := b.m.SyncStream(b.s); (err != nil) != (module == weak) || err != nil && (!errors.As(err, &f) || f.Kind != ptxvm.SharedRace) {
+			t.Errorf("by warps %v: %v", module == weak, err)
+		}
+	}
+}

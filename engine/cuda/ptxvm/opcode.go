@@ -33,6 +33,7 @@ var forms = map[string]form{
 	"ret":      {nil, "", 0, exit},
 	"bar.sync": {nil, "0", 0, barrier},
 	"bfi.b32":  {runInsert, "d a b c l", 1, plain},
+	"lop3.b32": {runLogic, "d a b c #", 0, plain},
 
 	// Predicates are masks of lanes.
 	"mov.pred": {func(w *warp, in *instr, mask uint32) { w.setPredicate(in.d, w.p[in.a], mask) }, "D A", 0, plain},
@@ -47,6 +48,7 @@ var forms = map[string]form{
 	"cp.async.cg.shared.global": {runCopyAsync, "to from 16 b", 0, plain},
 
 	// All lanes of a warp run these together.
+	"bar.warp.sync":                                       {runWarpSync, "a", 0, collective},
 	"shfl.sync.bfly.b32":                                  {runShuffle, "d a b _ c", 0, collective},
 	"vote.sync.ballot.b32":                                {runBallot, "d A c", 0, collective},
 	"ldmatrix.sync.aligned.m8n8.x2.shared.b16":            {runLoadMatrix, "l m", 2, collective},

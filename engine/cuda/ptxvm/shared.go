@@ -6,7 +6,7 @@ import (
 )
 
 // sharedMemory is the shared memory of a block. It records for each word which threads have used it
-// since the last barrier.
+// since the last barrier, and before which bar.warp.sync of their warp.
 type sharedMemory struct {
 	data  []byte
 	notes []sharedNote // one per word of 4 bytes
@@ -18,15 +18,28 @@ type sharedMemory struct {
 
 // sharedNote holds the last uses of a word. Threads count from 1; the value many means several.
 type sharedNote struct {
-	written, read uint32 // epoch, 0: never
-	writer, by    uint16 // threads
-	writerAt      int32  // instruction
-	readAt        int32
-	atomic        bool
-	pending       bool // an asynchronous copy will write it
+	written, read     uint32 // epoch, 0: never
+	writer, by        uint16 // threads
+	readers           uint16 // the warp of all reads of this epoch, from 1
+	writerAt          int32  // instruction
+	readAt            int32
+	wroteSync, atSync uint32 // bar.warp.sync of the writer's and of the readers' warp that were before
+	atomic            bool
+	pending           bool // an asynchronous copy will write it
 }
 
 const many = 0xffff
+
+// before reports whether a bar.warp.sync orders an access by thread other, after that many of its warp's
+// bar.warp.sync, before the running instruction of w.
+func (w *warp) before(other uint16, syncs uint32) bool {
+	return other != many && int(other-1)/lanes == w.first/lanes && syncs < w.syncs
+}
+
+func runWarpSync(w *warp, in *instr, mask uint32) {
+	w.whole(mask, w.r[in.a][bits.TrailingZeros32(mask)])
+	w.syncs++
+}
 
 func (s *sharedMemory) init(size int) {
 	s.data, s.notes = make([]byte, size), make([]sharedNote, (size+3)/4)
@@ -69,15 +82,18 @@ func (s *sharedMemory) read(w *warp, addr uint32, n, lane int) []byte {
 		if note.written < s.base {
 			fail(Uninitialised, lane, "shared address %#x", addr)
 		}
-		if note.written == s.epoch && note.writer != thread {
+		if note.written == s.epoch && note.writer != thread && !w.before(note.writer, note.wroteSync) {
 			s.race(w, addr, lane, "read", "written", note.writer, note.writerAt)
 		}
-		if note.read == s.epoch && note.by != thread {
+		if readers := uint16(w.first/lanes + 1); note.read != s.epoch {
+			note.read, note.by, note.readers = s.epoch, thread, readers
+		} else if note.by != thread {
 			note.by = many
-		} else {
-			note.read, note.by = s.epoch, thread
+			if note.readers != readers {
+				note.readers = many
+			}
 		}
-		note.readAt = w.b.at
+		note.readAt, note.atSync = w.b.at, w.syncs
 	}
 	return s.data[at : at+n]
 }
@@ -93,10 +109,10 @@ func (s *sharedMemory) write(w *warp, addr uint32, n, lane int, pending, atomic 
 		if note.pending {
 			fail(PendingCopy, lane, "shared address %#x", addr)
 		}
-		if note.written == s.epoch && note.writer != thread && !(atomic && note.atomic) {
+		if note.written == s.epoch && note.writer != thread && !(atomic && note.atomic) && !w.before(note.writer, note.wroteSync) {
 			s.race(w, addr, lane, "written", "written", note.writer, note.writerAt)
 		}
-		if note.read == s.epoch && note.by != thread {
+		if note.read == s.epoch && note.by != thread && (int(note.readers) != w.first/lanes+1 || note.atSync == w.syncs) {
 			s.race(w, addr, lane, "written", "read", note.by, note.readAt)
 		}
 		s.note(note, w, thread, pending, atomic)
@@ -114,7 +130,7 @@ func (s *sharedMemory) note(note *sharedNote, w *warp, thread uint16, pending, a
 	if pending {
 		s.pending++ // a word that is pending already can't be written
 	}
-	*note = sharedNote{written: s.epoch, writer: thread, writerAt: w.b.at, read: note.read, by: note.by, readAt: note.readAt, atomic: atomic, pending: pending}
+	note.written, note.writer, note.writerAt, note.wroteSync, note.atomic, note.pending = s.epoch, thread, w.b.at, w.syncs, atomic, pending
 }
 
 func (s *sharedMemory) race(w *warp, addr uint32, lane int, now, before string, other uint16, at int32) {
@@ -263,7 +279,7 @@ func runWait(w *warp, in *instr, mask uint32) {
 		s.pending -= 4
 		for i := c.dst / 4; i < c.dst/4+4; i++ {
 			s.notes[i].pending = false
-			s.notes[i].written = s.epoch // visible to this thread now, to others after a barrier
+			s.notes[i].written, s.notes[i].wroteSync = s.epoch, w.syncs // visible to this thread now, to others after a barrier
 		}
 	}
 	w.copies.open = kept

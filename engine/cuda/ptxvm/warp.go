@@ -18,6 +18,7 @@ type warp struct {
 	live   uint32 // lanes of all whose thread has not ended
 	first  int    // thread of lane 0
 	copies asyncCopies
+	syncs  uint32 // bar.warp.sync that have run
 
 	last *allocation // of the last access
 }
@@ -229,6 +230,26 @@ func runJoin(w *warp, in *instr, mask uint32) {
 }
 
 // runInsert runs bfi: d is b with its more[0] bits from position c replaced by the lowest bits of a.
+// runLogic computes each bit of the result from the three bits of the operands by a table of eight.
+func runLogic(w *warp, in *instr, mask uint32) {
+	d, a, b, c := &w.r[in.d], &w.r[in.a], &w.r[in.b], &w.r[in.c]
+	if in.imm == 0xea && mask == full {
+		for l := range d {
+			d[l] = uint64(uint32(a[l]&b[l] | c[l]))
+		}
+		return
+	}
+	for ; mask != 0; mask &= mask - 1 {
+		l, v := bits.TrailingZeros32(mask), uint64(0)
+		for i := range 8 {
+			if in.imm>>i&1 != 0 {
+				v |= (a[l] ^ (uint64(i>>2&1) - 1)) & (b[l] ^ (uint64(i>>1&1) - 1)) & (c[l] ^ (uint64(i&1) - 1))
+			}
+		}
+		d[l] = uint64(uint32(v))
+	}
+}
+
 func runInsert(w *warp, in *instr, mask uint32) {
 	for ; mask != 0; mask &= mask - 1 {
 		l := bits.TrailingZeros32(mask)

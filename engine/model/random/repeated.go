@@ -1,10 +1,12 @@
 package random
 
 import (
+	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
 
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -40,4 +42,26 @@ func Repeated(c *model.Config, seed uint64) *model.Model {
 		tensors[i] = &model.Tensor{Name: w.Name, DType: kv.BF16, Shape: w.Shape, Data: from[:2*w.Values()]}
 	}
 	return model.New(c, "repeated", tensors)
+}
+
+// Zeros returns an in-memory model of shape c for plans of memory, and for devices that make weights
+// themselves: all matrices are zeros of type t, and all vectors are ones. It has no tokenizer. The rows of
+// all matrices must be whole blocks of t.
+func Zeros(c *model.Config, t gguf.Type) *model.Model {
+	weights, most := c.Weights(), 0
+	for _, w := range weights {
+		most = max(most, w.Values())
+	}
+	data := make([]byte, t.Bytes(most))
+	ones := bytes.Repeat([]byte{0x80, 0x3f}, max(c.Hidden, c.HeadDim))
+	tensors := make([]*model.Tensor, len(weights))
+	for i, w := range weights {
+		n := w.Values()
+		if tensors[i] = (&model.Tensor{Name: w.Name, Shape: w.Shape}); len(w.Shape) > 1 {
+			tensors[i].Quant, tensors[i].Data = t, data[:t.Bytes(n)]
+		} else {
+			tensors[i].DType, tensors[i].Data = kv.BF16, ones[:2*n]
+		}
+	}
+	return model.New(c, "zeros", tensors)
 }
