@@ -13,6 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/engine/backends"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/model"
+	"github.com/coppice-llm/coppice/engine/model/gguf"
 	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/internal/terminal"
 	"github.com/coppice-llm/coppice/kv"
@@ -136,9 +137,9 @@ type cpuNodeFlags struct {
 // deletes the latter.
 func (c *cpuNodeFlags) model(ctx context.Context, positions int) (dir string, remove func(), err error) {
 	if c.Model != "" {
-		return c.Model.or(ctx, c.Preset)
+		return c.Model.or(ctx, c.preset())
 	}
-	return generated(random.Spec{Preset: c.Preset, Seed: 1, Positions: positions}, c.Preset.String())
+	return generated(random.Spec{Preset: c.preset(), Seed: 1, Positions: positions}, c.preset().String())
 }
 
 // open starts a node with the cpu backend and the model in dir. tokens is the size of the device's
@@ -161,14 +162,14 @@ func (c *cpuNodeFlags) open(dir string, tokens int, tiers coppice.Tiers) (*coppi
 // engineFlags choose the model and the threads of commands that use an engine alone.
 type engineFlags struct {
 	Model   modelPath     `placeholder:"PATH" help:"GGUF file, Hugging Face model directory, or hf:owner/name[:file]. Default: a generated model of --preset."`
-	Preset  random.Preset `default:"tiny" help:"Generated model: nano, demo, tiny (13M parameters), small (100M) or half (450M)."`
+	Preset  random.Preset `help:"Generated model: nano, demo, tiny (13M parameters, the default), small (100M) or half (450M)."`
 	Threads int           `default:"0" min:"0" help:"Compute threads. Default: one per processor."`
 }
 
 // openCPU opens the model, generated if none is given, on the cpu backend. The options' model and threads are
 // set here. done closes both.
 func (f *engineFlags) openCPU(ctx context.Context, o backends.Options) (m *model.Model, b *cpu.Backend, done func(), err error) {
-	dir, remove, err := f.Model.or(ctx, f.Preset)
+	dir, remove, err := f.Model.or(ctx, f.preset())
 	if err != nil {
 		return nil, nil, nil, err
 	}
@@ -187,36 +188,55 @@ func (f *engineFlags) openCPU(ctx context.Context, o backends.Options) (m *model
 	return m, b, func() { b.Close(); m.Close(); remove() }, nil
 }
 
+// preset returns the generated model's size.
+func (f *engineFlags) preset() random.Preset { return cmp.Or(f.Preset, random.Tiny) }
+
 // threads returns the number of compute threads.
 func (f *engineFlags) threads() int { return cmp.Or(f.Threads, runtime.GOMAXPROCS(0)) }
 
 // engineCmd is coppice bench engine; see bench.PlayEngine.
 type engineCmd struct {
 	engineFlags
-	PromptTokens int      `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prompt."`
-	OutputTokens int      `name:"output-tokens" default:"64" min:"1" help:"Tokens that each sequence decodes."`
-	KVType       kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
-	JSON         bool     `name:"json" help:"Print one JSON object instead of the table."`
+	PromptTokens int         `name:"prompt-tokens" default:"512" min:"1" help:"Tokens of the prompt."`
+	OutputTokens int         `name:"output-tokens" default:"64" min:"1" help:"Tokens that each sequence decodes."`
+	KVType       kv.DType    `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	Report       bool        `help:"Measure each path of kernels with each type of weights, and describe the machine: a report to attach to an issue."`
+	Weights      []gguf.Type `placeholder:"TYPE,..." help:"Types of weights that --report measures. Default: all."`
+	JSON         bool        `name:"json" help:"Print one JSON object instead of the table."`
 }
 
 // Run is called by kong.
 func (c *engineCmd) Run(ctx context.Context) error {
-	_, backend, done, err := c.openCPU(ctx, backends.Options{
-		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, KVType: c.KVType,
-	})
+	if err := c.validate(); err != nil {
+		return err
+	}
+	if c.Report {
+		return c.report(ctx)
+	}
+	_, backend, done, err := c.openCPU(ctx, c.options())
 	if err != nil {
 		return err
 	}
 	defer done()
-	threads := c.threads()
-	ceilings := cpu.MeasureCeilings(threads)
-	work := backend.Work()
-	cfg := bench.EngineConfig{
+	ceilings := cpu.MeasureCeilings("", c.threads())
+	return report(bench.EngineConfig{}.Steps(), "runs", "", c.JSON, false, func(progress func()) (*bench.EngineSummary, error) {
+		return c.play(ctx, backend, ceilings, progress)
+	})
+}
+
+// options returns the sizes that the measurement needs.
+func (c *engineCmd) options() backends.Options {
+	return backends.Options{
+		KVTokens: max(c.PromptTokens, 16*(64+c.OutputTokens)), MaxTokens: max(c.PromptTokens, 512), MaxRows: 16, MaxSlots: 16, KVType: c.KVType,
+	}
+}
+
+// play measures a backend.
+func (c *engineCmd) play(ctx context.Context, b *cpu.Backend, ceilings cpu.Ceilings, progress func()) (*bench.EngineSummary, error) {
+	work := b.Work()
+	return bench.PlayEngine(ctx, b, bench.EngineConfig{
 		PromptTokens: c.PromptTokens, OutputTokens: c.OutputTokens,
 		LinearParams: work.LayerParams, HeadParams: work.HeadParams, WeightBytes: work.WeightBytes,
-		CeilingGFlops: ceilings.GFlops, CeilingGBs: ceilings.GBs, ISA: ceilings.ISA, Threads: threads,
-	}
-	return report(cfg.Steps(), "runs", "", c.JSON, false, func(progress func()) (*bench.EngineSummary, error) {
-		return bench.PlayEngine(ctx, backend, cfg, progress)
-	})
+		CeilingGFlops: ceilings.GFlops, CeilingGBs: ceilings.GBs, ISA: ceilings.ISA, Threads: c.threads(),
+	}, progress)
 }

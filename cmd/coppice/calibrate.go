@@ -79,7 +79,7 @@ func calibrationBase(m *model.Model, backend *cpu.Backend, threads int) (sim.Pro
 	if err != nil {
 		return p, err
 	}
-	ceilings := cpu.MeasureCeilings(threads)
+	ceilings := cpu.MeasureCeilings("", threads)
 	if ceilings.GBs <= 0 || ceilings.GFlops <= 0 {
 		return p, fmt.Errorf("measured %.3g GB/s of memory bandwidth and %.3g GFLOP/s, want both above 0; the measurement needs 256 MB of free memory", ceilings.GBs, ceilings.GFlops)
 	}

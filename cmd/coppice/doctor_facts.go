@@ -231,6 +231,9 @@ func lookAtCPU() cpuFacts {
 			f.Features = append(f.Features, feature.name)
 		}
 	}
+	if f.Arch == "arm64" && f.Brand == "" {
+		f.lookAtARM(os.DirFS("/"))
+	}
 	for _, isa := range f.ISAs {
 		f.Tests = append(f.Tests, cpu.SelfTest(isa))
 	}

@@ -245,6 +245,25 @@ func TestDoctorSystem(t *testing.T) {
 	}
 }
 
+// TestDoctorARM reads made files of Linux systems on arm64.
+func TestDoctorARM(t *testing.T) {
+	core := func(implementer, part string) string {
+		return "processor\t: 0\nFeatures\t: fp asimd evtstrm asimdhp asimddp i8mm\nCPU implementer\t: " + implementer + "\nCPU variant\t: 0x4\nCPU part\t: " + part + "\n\n"
+	}
+	for _, tc := range []struct{ info, board, brand, features string }{
+		{core("0x41", "0xd0b") + core("0x41", "0xd0b"), "Raspberry Pi 5 Model B Rev 1.0\x00", "Cortex-A76 (Raspberry Pi 5 Model B Rev 1.0)", "ASIMD ASIMDHP ASIMDDP I8MM"},
+		{core("0x41", "0xd05") + core("0x41", "0xd0b"), "", "Cortex-A55 and Cortex-A76", "ASIMD ASIMDHP ASIMDDP I8MM"},
+		{core("0xc0", "0xac4"), "", "implementer 0xc0 part 0xac4", "ASIMD ASIMDHP ASIMDDP I8MM"},
+		{"", "", "", "SVE"}, // as it was known before
+	} {
+		f := cpuFacts{Features: []string{"SVE"}}
+		f.lookAtARM(files(map[string]string{"proc/cpuinfo": tc.info, "proc/device-tree/model": tc.board}))
+		if f.Brand != tc.brand || strings.Join(f.Features, " ") != tc.features {
+			t.Errorf("%q: %+v", tc.info, f)
+		}
+	}
+}
+
 // TestDoctorGPU lists the device of the interpreter, which can run the kernels.
 func TestDoctorGPU(t *testing.T) {
 	var f gpuFacts

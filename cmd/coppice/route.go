@@ -105,9 +105,9 @@ func (c *routeCmd) Run(ctx context.Context) (err error) {
 	plan := c.memoryFlags.apply(0, int64(c.MaxBody), 0, log)
 	cfg.Prompt.CacheBytes = plan.textBytes()
 	cfg.MaxBodiesBytes = min(cfg.MaxBodiesBytes, int(plan.Requests/routedBytes))
-	l, err := net.Listen("tcp", c.Addr)
+	l, err := listen(c.Addr)
 	if err != nil {
-		return withDoctor(fmt.Errorf("--addr: %w", err))
+		return err
 	}
 	l = web.LimitConns(l, web.ConnLimits{Conns: c.MaxConns, Spare: web.SpareConns}, new(atomic.Int64))
 	defer l.Close()

@@ -103,9 +103,9 @@ func (c *serveCmd) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer log.Sync()
-	l, err := net.Listen("tcp", c.Addr) // before the rest, which takes long: fails early if the port is taken
+	l, err := listen(c.Addr) // before the rest, which takes long: fails early if the port is taken
 	if err != nil {
-		return withDoctor(fmt.Errorf("--addr: %w", err))
+		return err
 	}
 	defer l.Close()
 

@@ -32,7 +32,7 @@ func BenchmarkSmall(b *testing.B) {
 	m := testModel(b, random.Small)
 	for _, isa := range ISAs()[1:] {
 		b.Setenv(ISAVariable, isa.String())
-		ceilings := MeasureCeilings(runtime.GOMAXPROCS(0))
+		ceilings := MeasureCeilings("", runtime.GOMAXPROCS(0))
 		be := openTest(b, m, Config{KVTokens: 4096, ISA: isa})
 		seq := uint64(0)
 		tokens := randomTokens(3, 512, m.Config().Vocab)

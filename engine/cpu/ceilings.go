@@ -22,12 +22,12 @@ const (
 	ceilingTime   = 30 * time.Millisecond
 )
 
-// MeasureCeilings measures for about half a second on max(threads, 1) threads. It uses the
-// path that Open takes for an empty Config.ISA, or the fastest one if COPPICE_CPU names a
-// path that this machine lacks. The product multiplies a bf16 panel by activations that stay
+// MeasureCeilings measures the kernels of a path for about half a second on max(threads, 1)
+// threads. For an empty name it takes the path that Open takes for an empty Config.ISA. If this
+// machine lacks the path, it takes the fastest one. The product multiplies a bf16 panel by activations that stay
 // in the second-level cache. The read test reserves 256 MiB; GBs is 0 if that fails.
-func MeasureCeilings(threads int) Ceilings {
-	isa, _, err := chooseISA("", SelfTest)
+func MeasureCeilings(isa ISA, threads int) Ceilings {
+	isa, _, err := chooseISA(isa, SelfTest)
 	if err != nil {
 		isas := ISAs()
 		isa = isas[len(isas)-1]

@@ -11,7 +11,7 @@ func BenchmarkCeilings(b *testing.B) {
 		b.Run(fmt.Sprintf("threads=%d", threads), func(b *testing.B) {
 			var c Ceilings
 			for b.Loop() {
-				c = MeasureCeilings(threads)
+				c = MeasureCeilings("", threads)
 			}
 			b.ReportMetric(c.GFlops, "GFLOP/s")
 			b.ReportMetric(c.GBs, "GB/s")
@@ -27,7 +27,7 @@ func TestCeilingsAreMeasured(t *testing.T) {
 	}
 	isas := ISAs()
 	t.Setenv(ISAVariable, isas[len(isas)-1].String())
-	c := MeasureCeilings(0)
+	c := MeasureCeilings("", 0)
 	if !(c.GFlops > 0) || !(c.GBs > 0) || c.ISA != isas[len(isas)-1].String() {
 		t.Errorf("ceilings %+v", c)
 	}

@@ -37,7 +37,7 @@ func (r *release) archives(context.Context) error {
 		}
 		entries := []entry{program}
 		for _, f := range slices.Sorted(maps.Keys(r.files)) {
-			if windows && (strings.HasPrefix(f, "man/") || strings.HasPrefix(f, "completions/") || f == "coppice.service") {
+			if windows && (strings.HasPrefix(f, "man/") || strings.HasPrefix(f, "completions/") || strings.HasPrefix(f, "coppice.s")) {
 				continue // of no use there
 			}
 			entries = append(entries, entry{name: f, mode: 0o644, data: r.files[f]})

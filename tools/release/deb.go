@@ -55,7 +55,7 @@ fi
 const prerm = `#!/bin/sh
 set -e
 if [ "$1" = remove ] && [ -z "$DPKG_ROOT" ] && [ -d /run/systemd/system ]; then
-	systemctl disable --now coppice.service >/dev/null 2>&1 || true
+	systemctl disable --now coppice.socket coppice.service >/dev/null 2>&1 || true
 fi
 `
 
@@ -77,6 +77,7 @@ func (r *release) debian(arch string, program []byte) ([]byte, error) {
 		"usr/bin/coppice":                                  {mode: 0o755, data: program},
 		"etc/coppice/coppice.json":                         {data: r.files["coppice.json"]},
 		"usr/lib/systemd/system/coppice.service":           {data: r.files["coppice.service"]},
+		"usr/lib/systemd/system/coppice.socket":            {data: r.files["coppice.socket"]},
 		"usr/share/doc/coppice/copyright":                  {data: r.copyright()},
 		"usr/share/bash-completion/completions/coppice":    {data: r.files["completions/coppice.bash"]},
 		"usr/share/zsh/vendor-completions/_coppice":        {data: r.files["completions/_coppice"]},

@@ -186,7 +186,7 @@ func (r *release) texts(ctx context.Context) error {
 		}
 	}
 	for from, to := range map[string]string{"LICENSE": "LICENSE", "README.md": "README.md", "CHANGELOG.md": "CHANGELOG.md",
-		"tools/release/files/coppice.json": "coppice.json", "tools/release/files/coppice.service": "coppice.service"} {
+		"tools/release/files/coppice.json": "coppice.json", "tools/release/files/coppice.service": "coppice.service", "tools/release/files/coppice.socket": "coppice.socket"} {
 		if r.files[to], err = os.ReadFile(filepath.Join(r.source, from)); err != nil {
 			return err
 		}

@@ -26,7 +26,7 @@ func made(t *testing.T, key ed25519.PrivateKey) *release {
 	r := &release{version: "v0.1.0-rc.1", commit: strings.Repeat("ab", 20), time: time.Unix(1_700_000_000, 0).UTC(), source: filepath.Join("..", ".."), out: t.TempDir(), work: t.TempDir(),
 		platforms: platforms, url: "https://example.org/d", maintainer: "M <m@example.org>", binaries: map[string]string{},
 		modules: []module{{path: "example.org/m", version: "v1.2.3", sum: "h1:" + base64.StdEncoding.EncodeToString(make([]byte, 32)), licence: "MIT", texts: []string{"the licence of m"}}},
-		files:   map[string][]byte{"LICENSE": []byte("licence"), "CHANGELOG.md": []byte("changes"), "coppice.json": []byte("{}"), "coppice.service": []byte("[Unit]\n"), "completions/coppice.bash": []byte("bash"), "completions/_coppice": []byte("zsh"), "completions/coppice.fish": []byte("fish"), "man/man1/coppice.1": []byte(".TH")}}
+		files:   map[string][]byte{"LICENSE": []byte("licence"), "CHANGELOG.md": []byte("changes"), "coppice.json": []byte("{}"), "coppice.service": []byte("[Unit]\n"), "coppice.socket": []byte("[Socket]\n"), "completions/coppice.bash": []byte("bash"), "completions/_coppice": []byte("zsh"), "completions/coppice.fish": []byte("fish"), "man/man1/coppice.1": []byte(".TH")}}
 	r.files["THIRD-PARTY-LICENCES.txt"] = r.licences()
 	for _, p := range platforms {
 		r.binaries[p] = filepath.Join(work, strings.ReplaceAll(p, "/", "_"))
@@ -74,7 +74,7 @@ func TestDebian(t *testing.T) {
 		t.Errorf("fields: %s", fields)
 	}
 	list := must(t, "dpkg-deb", "-c", file)
-	for _, want := range []string{"-rwxr-xr-x root/root ", " ./usr/bin/coppice\n", " ./etc/coppice/coppice.json\n", " ./usr/share/man/man1/coppice.1.gz\n", " ./usr/lib/systemd/system/coppice.service\n", "2023-11-14 "} {
+	for _, want := range []string{"-rwxr-xr-x root/root ", " ./usr/bin/coppice\n", " ./etc/coppice/coppice.json\n", " ./usr/share/man/man1/coppice.1.gz\n", " ./usr/lib/systemd/system/coppice.service\n", " ./usr/lib/systemd/system/coppice.socket\n", "2023-11-14 "} {
 		if !strings.Contains(list, want) {
 			t.Errorf("no %q in\n%s", want, list)
 		}
@@ -90,6 +90,25 @@ func TestDebian(t *testing.T) {
 		must(t, "dpkg", "--compare-versions", older, "lt", r.debVersion())
 	}
 	must(t, "dpkg", "--compare-versions", r.debVersion(), "lt", "0.1.0")
+}
+
+// TestSocketUnit checks that the socket is at the address of the configuration, so that enabling it changes no client.
+func TestSocketUnit(t *testing.T) {
+	unit, err := os.ReadFile(filepath.Join("files", "coppice.socket"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join("files", "coppice.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var config struct{ Addr string }
+	if err := json.Unmarshal(text, &config); err != nil {
+		t.Fatal(err)
+	}
+	if config.Addr == "" || !strings.Contains(string(unit), "\nListenStream="+config.Addr+"\n") {
+		t.Errorf("the configuration has %q, the unit\n%s", config.Addr, unit)
+	}
 }
 
 // TestSigned checks the signatures by the public key, and that the statement names each file with its sum.
