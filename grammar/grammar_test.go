@@ -12,7 +12,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-var grammars = flag.Uint64("grammars", 120, "how many random grammars TestMasksMatchRules tries")
+var grammars = flag.Uint64("grammars", 60, "how many random grammars TestMasksMatchRules tries")
 
 func vocabularyOf(tokens []string) *Vocabulary {
 	return NewVocabulary(len(tokens), func(t kv.Token) []byte { return []byte(tokens[t]) })

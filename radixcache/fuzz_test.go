@@ -23,7 +23,7 @@ func TestAgainstModel(t *testing.T) {
 	const variants = 6
 	steps := 400
 	if invariants.Enabled {
-		steps = 200
+		steps = 100
 	}
 	var all everywhere
 	for policy := range Policy(len(policies)) {

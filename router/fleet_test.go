@@ -292,7 +292,7 @@ func TestLatencyBeatsTheOthers(t *testing.T) {
 		{bench.TraceChat, 48, 1}, {bench.TraceChat, 88, 1}, {bench.TraceFewShot, 88, 1.05}, {bench.TraceTree, 48, 1}, {bench.TraceTree, 88, 1},
 		{bench.TraceUnique, 48, 1.05}, // nothing to gain by prefixes: any balance will do
 	} {
-		cfg := fleetConfig{workers: 8, rate: tc.rate, blocks: 12000, requests: fleetRequests(t, tc.kind, 2500)}
+		cfg := fleetConfig{workers: 8, rate: tc.rate, blocks: 12000, requests: fleetRequests(t, tc.kind, 1200)}
 		ours := playFleet(t, cfg)
 		t.Logf("%v at %v/s: %-12v %v", tc.kind, tc.rate, cfg.policy, ours)
 		for _, policy := range Policies()[1:] {

@@ -141,8 +141,8 @@ func TestBenchChatJSON(t *testing.T) {
 // answers with and without the cache.
 func TestBenchChatPTX(t *testing.T) {
 	t.Parallel()
-	stdout, stderr, ok := command(t, "bench", "chat", "--backend", "ptxvm", "--json", "--model", nano(t), "--requests", "4", "--turns", "2",
-		"--systems", "1", "--system-bytes", "60", "--output-tokens", "3", "--clients", "2", "--kv-tokens", "2048")
+	stdout, stderr, ok := command(t, "bench", "chat", "--backend", "ptxvm", "--json", "--model", nano(t), "--requests", "2", "--turns", "2",
+		"--systems", "1", "--system-bytes", "40", "--output-tokens", "2", "--clients", "1", "--kv-tokens", "2048")
 	if !ok || stderr != "" {
 		t.Fatalf("ok %v: %s", ok, stderr)
 	}

@@ -21,7 +21,7 @@ import (
 )
 
 var (
-	inputCount = flag.Int("gguf-inputs", 3000, "TestGGUFInputs: how many damaged files to read")
+	inputCount = flag.Int("gguf-inputs", 1000, "TestGGUFInputs: how many damaged files to read")
 	inputFirst = flag.Uint64("gguf-first", 0, "TestGGUFInputs: number of the first file")
 	inputSeed  = flag.Uint64("gguf-seed", 1, "TestGGUFInputs: of the files")
 	allTypes   = flag.Bool("gguf-types", false, "TestGGUFIsTheDirectory: all types for each architecture, not the first alone")

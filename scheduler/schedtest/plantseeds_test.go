@@ -19,7 +19,7 @@ var plantSeeds = [plantCount][]uint64{
 	15: {1, 2},     // double-ending
 	16: {1, 2},     // forged-bill
 	17: {1, 2},     // deaf-to-abort
-	18: {47, 186},  // believe-move
+	18: {47, 103},  // believe-move
 	19: {1, 2},     // lose-displaced
 	20: {2, 4},     // grant-twice
 	21: {1, 2},     // lose-page

@@ -107,7 +107,7 @@ var onceFailed = []struct {
 func TestSeedsThatFailed(t *testing.T) {
 	for _, w := range onceFailed {
 		w.options.plant = func() bug { return noBug{} } // no embeddings: they came later, and change what is drawn
-		if _, err := RunTwin(w.options); err != nil {
+		if _, err := Run(w.options); err != nil {
 			t.Errorf("%v; the cause once was: %s", err, w.cause)
 		}
 	}
