@@ -8,7 +8,6 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cpu"
 	"github.com/coppice-llm/coppice/engine/cuda/cudrv/vm"
-	"github.com/coppice-llm/coppice/engine/cuda/kernels"
 	"github.com/coppice-llm/coppice/engine/cuda/ptxvm"
 	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/gguf"
@@ -73,12 +72,12 @@ func TestQuantisedWeights(t *testing.T) {
 				t.Errorf("%s, %d tokens at a time: other bits than in bf16", name, chunk)
 			}
 		}
-		plan := func(widened bool) (int, []*kernels.Form) {
+		plan := func(widened bool) weightPlan {
 			return (&device{model: c.m.Config(), cfg: Config{BF16Weights: widened}}).planWeights(c.m, 96)
 		}
-		wide, none := plan(true)
-		if n, forms := plan(false); n >= wide || len(forms) != c.forms || len(none) != 0 {
-			t.Errorf("%s: %d bytes in %d forms; in bf16 %d bytes in %d forms", name, n, len(forms), wide, len(none))
+		wide, packed := plan(true), plan(false)
+		if packed.bytes >= wide.bytes || len(packed.forms) != c.forms || len(wide.forms) != 0 || wide.widest != 0 {
+			t.Errorf("%s: %+v; in bf16 %+v", name, packed, wide)
 		}
 	}
 }
@@ -161,8 +160,7 @@ func TestQuantisedMemory(t *testing.T) {
 	}{{gguf.Q4_K, false, 4.6, 4.8}, {gguf.Q8_0, false, 8.5, 9}, {gguf.Q4_K, true, 16, 16.5}} {
 		m := model.Zeros(c, x.of)
 		d := &device{model: c, cfg: Config{BF16Weights: x.widened}}
-		bytes, _ := d.planWeights(m, c.MaxPositions)
-		if gb := float64(bytes) / 1e9; gb < x.from || gb > x.to {
+		if gb := float64(d.planWeights(m, c.MaxPositions).bytes) / 1e9; gb < x.from || gb > x.to {
 			t.Errorf("%v, widened %v: %.2f GB, want %v to %v", x.of, x.widened, gb, x.from, x.to)
 		}
 	}

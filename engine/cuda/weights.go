@@ -53,14 +53,20 @@ func supported(c *model.Config) error {
 	return errors.Join(errs...)
 }
 
+// weightPlan says what the weights of a model need on the device.
+type weightPlan struct {
+	bytes  int             // of memory
+	forms  []*kernels.Form // of all matrices that stay quantised
+	widest int             // bytes of the largest of a layer in bf16
+}
+
 // uploader copies weights through one pinned buffer.
 type uploader struct {
 	*device
-	staging     []byte          // nil: bytes are counted, nothing is allocated or copied
-	wide        []float32       // scratch of encode
-	bytes       int             // allocated
-	forms       []*kernels.Form // of all matrices that stay quantised
-	done, total int             // bytes copied and to copy, for progress
+	weightPlan
+	staging     []byte    // nil: bytes are counted, nothing is allocated or copied
+	wide        []float32 // scratch of encode
+	done, total int       // bytes copied and to copy, for progress
 	err         error
 }
 
@@ -69,12 +75,12 @@ const (
 	allocUnit    = 512 // the driver rounds an allocation up to at least this
 )
 
-// planWeights returns the device memory that upload allocates, and the forms of quantised matrices.
-func (d *device) planWeights(m *model.Model, positions int) (bytes int, forms []*kernels.Form) {
+// planWeights returns what upload allocates.
+func (d *device) planWeights(m *model.Model, positions int) weightPlan {
 	u := &uploader{device: d}
 	u.all(m, positions)
 	d.w = weights{}
-	return u.bytes, u.forms
+	return u.weightPlan
 }
 
 // upload copies the model's weights, total bytes, to the device.
@@ -104,6 +110,7 @@ func (u *uploader) all(m *model.Model, positions int) {
 	if !c.TiedHead || w.embedType != tableTypes[kv.BF16] {
 		w.head = u.matrix(c.Hidden, m.Head())
 	}
+	u.widest = 0
 	w.norm = u.vectors(m.Norm())
 	heads, ffn := c.Heads*c.HeadDim, kernels.Padded(c.FFN)
 	for i := range m.Layers() {

@@ -199,6 +199,21 @@ func TestQuantisedEmbed(t *testing.T) {
 	}
 }
 
+// TestQuantisedWiden checks that a matrix in bf16 has its weights rounded, and counts the instructions.
+func TestQuantisedWiden(t *testing.T) {
+	for i := range kernels.Forms() {
+		f := &kernels.Forms()[i]
+		q := newQuantised(10, f, 1, 11, 2304)
+		r := newRig(t, f.Module())
+		out := r.room(2 * len(q.w))
+		r.launch(f.Module(), f.Kernel("widen"), ptxvm.Dim{X: 11, Y: 2}, 256, 0, out, put(r, q.packed), int32(2304))
+		equal(t, f.Type.String(), get[uint16](r, out, len(q.w)), q.w)
+		if n := r.m.Stats(f.Kernel("widen")).Instructions / int64(len(q.w)/8); n > kernels.WidenInstructions {
+			t.Errorf("%v: %d instructions for 8 weights, want at most %d", f.Type, n, kernels.WidenInstructions)
+		}
+	}
+}
+
 // TestQuantisedReadsOnce checks that products of up to 64 rows load each byte of weights once.
 func TestQuantisedReadsOnce(t *testing.T) {
 	for i := range kernels.Forms() {
@@ -307,6 +322,29 @@ func TestQuantisedFar(t *testing.T) {
 		}
 		if same == plant {
 			t.Errorf("an offset in 32 bits %v: the right row %v: %v", plant, same, err)
+		}
+	}
+}
+
+// TestQuantisedInstructions checks the instructions of a tile's step that the cost model has.
+func TestQuantisedInstructions(t *testing.T) {
+	for i := range kernels.Forms() {
+		f := &kernels.Forms()[i]
+		for _, g := range kernels.GEMMs() {
+			count := func(inner int) float64 {
+				q := newQuantised(9, f, max(g.Rows, 1), 8, inner)
+				r := newRig(t, f.Module())
+				if _, err := q.result(r, &g, toF32); err != nil {
+					t.Fatal(err)
+				}
+				return float64(r.m.Stats(f.Kernel(g.Name)).Instructions)
+			}
+			long, short := 512, 256
+			if f.Type.BlockValues() == 32 {
+				long, short = 224, 160 // one slice
+			}
+			one, two := kernels.Instructions(f, &g, 256), kernels.Instructions(f, &g, 512)
+			near(t, f.Kernel(g.Name), []float64{count(long) - count(short)}, []float64{float64(two-one) / 256 * float64(long-short)}, 0.02)
 		}
 	}
 }
