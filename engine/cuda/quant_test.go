@@ -47,6 +47,9 @@ var prompt = []kv.Token{5, 300, 17, 17, 211, 9, 1, 88, 260, 3, 42, 7, 199}
 // to bf16, in every bit: for a prompt, for its tokens one by one, and with slices in blocks of their own. The
 // weights must take less memory.
 func TestQuantisedWeights(t *testing.T) {
+	if raceDetector {
+		t.Skip("one goroutine, ten times slower")
+	}
 	long := slices.Concat(prompt, prompt, prompt, prompt, prompt, prompt)[:70]
 	driver := vm.New(ptxvm.Config{MemoryBytes: 512 << 20})
 	for name, c := range map[string]struct {
@@ -56,7 +59,7 @@ func TestQuantisedWeights(t *testing.T) {
 		chunks []int
 	}{
 		"Q8_0":   {quantised(t, model.Nano, gguf.Q8_0), 1, long, []int{70, 13}},
-		"Q4_K_M": {mixed(t), 2, prompt, []int{13, 1}},
+		"Q4_K_M": {mixed(t), 2, prompt[:5], []int{5, 1}},
 	} {
 		logits := func(chunk int, widened bool) []float32 {
 			b, err := Open(c.m, Config{Driver: driver, KVTokens: 96, MaxSlots: 1, MaxRows: 2, MaxTokens: 80, BF16Weights: widened})
@@ -126,10 +129,18 @@ func centred(x []float64) []float64 {
 }
 
 // TestQuantisedDistance bounds the distance of the logits from those of the CPU engine, which multiplies
-// quantised weights by activations in 8 bits. With -v it prints the distances that docs/gpu.md has.
+// quantised weights by activations in 8 bits. With -shapes and -v it prints
+// the distances that docs/gpu.md has.
 func TestQuantisedDistance(t *testing.T) {
+	if raceDetector {
+		t.Skip("one goroutine, ten times slower")
+	}
 	driver := vm.New(ptxvm.Config{MemoryBytes: 512 << 20})
-	for name, m := range map[string]*model.Model{"Q8_0": quantised(t, model.Mini, gguf.Q8_0), "Q4_K": quantised(t, model.Mini, gguf.Q4_K), "Q4_K_M": mixed(t)} {
+	models := map[string]*model.Model{"Q4_K_M": mixed(t)}
+	if *AllShapes {
+		models["Q8_0"], models["Q4_K"] = quantised(t, model.Mini, gguf.Q8_0), quantised(t, model.Mini, gguf.Q4_K)
+	}
+	for name, m := range models {
 		b, err := Open(m, Config{Driver: driver, KVTokens: 96, MaxSlots: 1, MaxRows: 2, MaxTokens: 32})
 		if err != nil {
 			t.Fatal(err)

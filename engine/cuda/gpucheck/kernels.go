@@ -219,10 +219,10 @@ func kernelCases(r *rand.Rand) []kernelCase {
 
 // quantisedCases has products of weights of form f that the device makes, and a table of them.
 func quantisedCases(r *rand.Rand, f *kernels.Form) (cases []kernelCase) {
-	const n, k, tokens = 40, 512, 3
+	const n, k, tokens = 40, 256, 3
 	size := f.Bytes(n, k)
 	made := launch{f.Module(), f.Kernel("make"), [3]int{(size/4 + 255) / 256}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[0], uint64(size/4), uint64(7)) }}
-	for _, rows := range []int{13, 140} {
+	for _, rows := range []int{13, 70} {
 		g := kernels.GEMMFor(rows)
 		x, y := g.Grid(rows, n)
 		product := launch{f.Module(), f.Kernel(g.Name), [3]int{x, y}, 256, f.SharedBytes(g), func(p []cudrv.Ptr) []byte {

@@ -24,7 +24,7 @@ func quantised(ctx context.Context, cfg *Config, r *Report) error {
 		for i := range kernels.Forms() {
 			f := &kernels.Forms()[i]
 			for _, rows := range []int{13, 65} {
-				same := b.widened(f, rows)
+				same := b.widened(f, rows, max(cfg.GEMM, 256))
 				if b.err != nil {
 					return
 				}
@@ -62,10 +62,10 @@ func quantised(ctx context.Context, cfg *Config, r *Report) error {
 	return errors.Join(sameAtSize(ctx, cfg, r, b, "quantised/"+name, []int{cfg.Batches[0], cfg.SharedRows}), b.Close())
 }
 
-// widened returns an error if a product of random weights of form f differs from the one of these weights in
-// bf16. The errors of the driver are in b.
-func (b *bench) widened(f *kernels.Form, rows int) error {
-	const n, k = 136, 2048
+// widened returns an error if a product of random weights of form f, with rows of k, differs from the one of
+// these weights in bf16. The errors of the driver are in b.
+func (b *bench) widened(f *kernels.Form, rows, k int) error {
+	const n = 136
 	g, size := kernels.GEMMFor(rows), f.Bytes(n, k)
 	x, y := g.Grid(rows, n)
 	run := func(module, name string, x, y, shared int, args ...any) {

@@ -92,7 +92,7 @@ func TestQuantised(t *testing.T) {
 		case gguf.Q8_0:
 			sizes = [][3]int{{5, 36, 256}, {33, 12, 96}, {16, 8, 64}, {17, 8, 128}}
 		case gguf.Q4_K:
-			sizes = append(sizes, [3]int{130, 136, 512})
+			sizes = append(sizes, [3]int{130, 136, 256})
 		}
 		for _, size := range sizes {
 			q := newQuantised(1, f, size[0], size[1], size[2])
@@ -111,21 +111,19 @@ func TestQuantised(t *testing.T) {
 // TestQuantisedRowsAlone checks that a row's bits do not depend on other rows: of 256 rows, the ones that
 // are computed as 1, 64 and 65 have the same bits.
 func TestQuantisedRowsAlone(t *testing.T) {
-	for i := range kernels.Forms() {
-		f := &kernels.Forms()[i]
-		q := newQuantised(2, f, 256, 8, 256)
-		all, err := q.result(newRig(t, f.Module()), kernels.GEMMFor(256), toF32)
+	f := kernels.FormOf(gguf.Q4_K, 256)
+	q := newQuantised(2, f, 256, 8, 256)
+	all, err := q.result(newRig(t, f.Module()), kernels.GEMMFor(256), toF32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, span := range [][2]int{{255, 256}, {70, 134}, {101, 166}} {
+		part := q.rowsOf(span[0], span[1])
+		got, err := part.result(newRig(t, f.Module()), kernels.GEMMFor(part.rows), toF32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, span := range [][2]int{{255, 256}, {70, 134}, {101, 166}} {
-			part := q.rowsOf(span[0], span[1])
-			got, err := part.result(newRig(t, f.Module()), kernels.GEMMFor(part.rows), toF32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			equal(t, fmt.Sprint(f.Type, span), got, all[span[0]*q.columns:span[1]*q.columns])
-		}
+		equal(t, fmt.Sprint(span), got, all[span[0]*q.columns:span[1]*q.columns])
 	}
 }
 
