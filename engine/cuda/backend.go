@@ -93,7 +93,7 @@ func Open(m *model.Model, cfg Config) (*Backend, error) {
 			PageTokens: cfg.PageTokens, NumPages: cfg.Pages, PageBytes: 2 * d.pageElements, KVType: kv.BF16,
 			MaxSlots: cfg.MaxSlots, MaxRows: cfg.MaxRows, MaxTokens: cfg.MaxTokens, MaxInflight: cfg.MaxInflight, MaxMasks: cfg.maxMasks(),
 			MaxDrafts:     min(64, cfg.MaxTokens-1),
-			Deterministic: true, Capabilities: engine.AllCapabilities(), Cost: stepCost(properties.Name, c),
+			Deterministic: true, Capabilities: engine.AllCapabilities(), Cost: stepCost(properties.Name, c, d.w.layers[0].gateUp[0].form),
 		},
 		dev:  d,
 		done: make(chan struct{}),
@@ -192,13 +192,14 @@ func (b *Backend) giveUp(jobs []*job) {
 }
 
 // stepCost estimates the duration of a step on the device of that name, from the computed limits of
-// its launches; zero for unknown devices. The scheduler corrects the estimate by measured steps.
-func stepCost(name string, c *model.Config) engine.StepCost {
+// its launches; zero for unknown devices. f is the form of most weights. The scheduler corrects the estimate by
+// measured steps.
+func stepCost(name string, c *model.Config, f *kernels.Form) engine.StepCost {
 	gpu, ok := kernels.GPUNamed(name)
 	if !ok {
 		return engine.StepCost{}
 	}
-	s := kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}
+	s := kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads, KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab, Weights: f}
 	decode := func(rows, context int) float64 { return kernels.Seconds(s.Decode(rows, context), gpu) }
 	const rows, context, prompt = 64, 1024, 4096
 	one := decode(1, 1)

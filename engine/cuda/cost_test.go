@@ -15,12 +15,12 @@ func TestStepCost(t *testing.T) {
 	s := kernels.Llama8B
 	c := &model.Config{Hidden: s.Hidden, FFN: s.FFN, Layers: s.Layers, Heads: s.Heads, KVHeads: s.KVHeads, HeadDim: s.HeadDim, Vocab: s.Vocab}
 	for _, name := range []string{"PTX interpreter", "NVIDIA GH200 480GB"} {
-		if x := stepCost(name, c); x != (engine.StepCost{}) {
+		if x := stepCost(name, c, nil); x != (engine.StepCost{}) {
 			t.Errorf("%s, whose limits are not known: %+v", name, x)
 		}
 	}
-	x := stepCost("NVIDIA H200", c)
-	if older := stepCost("NVIDIA H100 80GB HBM3", c); older.Step <= x.Step || older.Context <= x.Context || x.BalanceTokens() < 1000 {
+	x := stepCost("NVIDIA H200", c, nil)
+	if older := stepCost("NVIDIA H100 80GB HBM3", c, nil); older.Step <= x.Step || older.Context <= x.Context || x.BalanceTokens() < 1000 {
 		t.Errorf("an H100 %+v, an H200 %+v", older, x)
 	}
 	for _, e := range []struct {

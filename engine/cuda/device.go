@@ -52,6 +52,7 @@ type rooms struct {
 	q                  cudrv.Ptr // bf16 [tokens][heads][dim]
 	ffn                cudrv.Ptr // input of a layer's last product, bf16 [tokens][ffn]
 	parts              cudrv.Ptr // slices of a product, f32 [slices][rows][columns]
+	widened            cudrv.Ptr // a quantised matrix in bf16
 	states             cudrv.Ptr // results of attention by token of a pass, split and head
 	logits, work       cudrv.Ptr // f32 [rows][vocab], of as many samples at a time
 	failed             cudrv.Ptr // by row; one entry more, for drafts
@@ -110,14 +111,15 @@ func (d *device) open(m *model.Model) error {
 		return err
 	}
 	d.multiprocessors = properties.Multiprocessors
-	weightBytes, forms := d.planWeights(m, positions)
-	if err := d.load(properties, forms); err != nil {
+	plan := d.planWeights(m, positions)
+	d.w.widest = plan.widest
+	if err := d.load(properties, plan.forms); err != nil {
 		return err
 	}
-	if err := d.budget(weightBytes); err != nil {
+	if err := d.budget(plan.bytes); err != nil {
 		return err
 	}
-	if err := d.upload(m, positions, weightBytes); err != nil {
+	if err := d.upload(m, positions, plan.bytes); err != nil {
 		return fmt.Errorf("cuda: weights: %w", err)
 	}
 	if err := d.makeRooms(); err != nil {
@@ -241,7 +243,7 @@ func (d *device) buffers() []buffer {
 		{&r.failed, 4 * (rows + 1), -1}, {&r.drawn, drawnBytes * samples, -1}, {&r.norms, normBytes * samples, -1}, {&r.tops, topBytes * engine.MaxTopLogprobs * samples, 0},
 		{&r.prompt.norms, normBytes * tokens, -1}, {&r.prompt.tops, topBytes * engine.MaxTopLogprobs * tokens, -1}, {&r.prompt.picked, 4 * tokens, -1},
 		{&r.prompt.kept, 4 * d.cfg.MaxSlots * c.Hidden, -1},
-		{&r.parts, d.partsRoom(), -1}, {&r.states, d.statesRoom(), -1}, {&d.meta, d.metaRoom(), -1},
+		{&r.widened, max(d.w.widest, 1), -1}, {&r.parts, d.partsRoom(), -1}, {&r.states, d.statesRoom(), -1}, {&d.meta, d.metaRoom(), -1},
 	}
 }
 

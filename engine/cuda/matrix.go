@@ -65,6 +65,7 @@ func (u *uploader) matrix(columns int, tensors ...*model.Tensor) matrix {
 	if !whole {
 		return matrix{{at: u.stack(kv.BF16, columns, tensors...), rows: rows}}
 	}
+	u.plan.widest = max(u.plan.widest, 2*rows*columns)
 	for i := range m {
 		m[i].at = u.pack(m[i].form, m[i].rows, columns, row[i])
 	}
@@ -78,6 +79,7 @@ func (u *uploader) gateUp(columns, ffn int, gate, up *model.Tensor) matrix {
 	if f == nil {
 		return matrix{{at: u.interleaved(kv.BF16, columns, kernels.Padded(columns), ffn, gate, up), rows: 2 * ffn}}
 	}
+	u.plan.widest = max(u.plan.widest, 4*ffn*columns)
 	size := f.Type.Bytes(columns)
 	at := u.pack(f, 2*ffn, columns, func(i int) []byte {
 		t, row := gate, i/8*4+i%4
@@ -94,8 +96,8 @@ func (u *uploader) gateUp(columns, ffn int, gate, up *model.Tensor) matrix {
 
 // pack uploads a matrix in the form f. row returns the blocks of row i, or nil for zeros.
 func (u *uploader) pack(f *kernels.Form, rows, columns int, row func(i int) []byte) cudrv.Ptr {
-	if !slices.Contains(u.forms, f) {
-		u.forms = append(u.forms, f)
+	if !slices.Contains(u.plan.forms, f) {
+		u.plan.forms = append(u.plan.forms, f)
 	}
 	n := f.Bytes(rows, columns)
 	p := u.room(n)
@@ -117,6 +119,12 @@ func (u *uploader) pack(f *kernels.Form, rows, columns int, row func(i int) []by
 // actual number of rows; 0 means m.
 func (l *launcher) product(out, in cudrv.Ptr, w matrix, bias cudrv.Ptr, m, n, k int, kind int32, live cudrv.Ptr) {
 	k = kernels.Padded(k)
+	if w[0].form != nil && kernels.Widened(m) && 2*n*k <= l.w.widest {
+		for _, x := range w {
+			l.launch(x.form.Kernel("widen"), x.rows, blocks(k, 2048), 256, 0, l.room.widened+cudrv.Ptr(2*x.first*k), x.at, int32(k))
+		}
+		w = matrix{{at: l.room.widened, rows: n}}
+	}
 	slices, g := kernels.Slices(m, n, k, l.multiprocessors), kernels.GEMMFor(m)
 	for _, x := range w {
 		name, shared := func(kernel string) string { return kernel }, g.SharedBytes

@@ -23,6 +23,7 @@ type weights struct {
 	norm         cudrv.Ptr
 	layers       []layer
 	cosine, sine cudrv.Ptr // [position][head dim/2], f32
+	widest       int       // bytes of the largest quantised matrix of a layer in bf16
 }
 
 // Types of an embedding table, as in layers.cu.
@@ -53,14 +54,20 @@ func supported(c *model.Config) error {
 	return errors.Join(errs...)
 }
 
+// weightPlan has the needs of a model's weights on the device.
+type weightPlan struct {
+	bytes  int             // of memory
+	forms  []*kernels.Form // of all matrices that stay quantised
+	widest int             // bytes of the largest of a layer in bf16
+}
+
 // uploader copies weights through one pinned buffer.
 type uploader struct {
 	*device
-	staging     []byte          // nil: bytes are counted, nothing is allocated or copied
-	wide        []float32       // scratch of encode
-	bytes       int             // allocated
-	forms       []*kernels.Form // of all matrices that stay quantised
-	done, total int             // bytes copied and to copy, for progress
+	plan        weightPlan
+	staging     []byte    // nil: bytes are counted, nothing is allocated or copied
+	wide        []float32 // scratch of encode
+	done, total int       // bytes copied and to copy, for progress
 	err         error
 }
 
@@ -69,12 +76,12 @@ const (
 	allocUnit    = 512 // the driver rounds an allocation up to at least this
 )
 
-// planWeights returns the device memory that upload allocates, and the forms of quantised matrices.
-func (d *device) planWeights(m *model.Model, positions int) (bytes int, forms []*kernels.Form) {
+// planWeights returns what upload allocates.
+func (d *device) planWeights(m *model.Model, positions int) weightPlan {
 	u := &uploader{device: d}
 	u.all(m, positions)
 	d.w = weights{}
-	return u.bytes, u.forms
+	return u.plan
 }
 
 // upload copies the model's weights, total bytes, to the device.
@@ -104,6 +111,7 @@ func (u *uploader) all(m *model.Model, positions int) {
 	if !c.TiedHead || w.embedType != tableTypes[kv.BF16] {
 		w.head = u.matrix(c.Hidden, m.Head())
 	}
+	u.plan.widest = 0
 	w.norm = u.vectors(m.Norm())
 	heads, ffn := c.Heads*c.HeadDim, kernels.Padded(c.FFN)
 	for i := range m.Layers() {
@@ -206,7 +214,7 @@ func (u *uploader) made(p cudrv.Ptr, bytes int, kernel string, n int) bool {
 	}
 	if u.err == nil {
 		u.err = u.ctx.Launch(u.run[kernel], cudrv.Launch{Grid: [3]int{blocks(n, 256), 1, 1}, Block: [3]int{256, 1, 1}, Stream: u.stream,
-			Args: cudrv.Args(p, uint64(n), uint64(u.bytes))})
+			Args: cudrv.Args(p, uint64(n), uint64(u.plan.bytes))})
 	}
 	return true
 }
@@ -229,7 +237,7 @@ func (u *uploader) rope(c *model.Config, positions int) (cosine, sine cudrv.Ptr)
 
 // room allocates n bytes of zeroed device memory. If the uploader only counts bytes, it returns 0.
 func (u *uploader) room(n int) cudrv.Ptr {
-	u.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
+	u.plan.bytes += (n + allocUnit - 1) / allocUnit * allocUnit
 	if u.err != nil || u.staging == nil {
 		return 0
 	}

@@ -125,7 +125,7 @@ func (a *alone) products() {
 			if cut > 1 {
 				name, parts = "gemm_slices, gemm_sum", a.alloc(4*cut*rows*p.n)
 			}
-			cost := kernels.Product("", 1, rows, p.n, k, p.stored)
+			cost := kernels.Product("", 1, rows, p.n, k, p.stored, nil)
 			var turn []func() error
 			for i := range turns {
 				at := w + cudrv.Ptr(i*weights)

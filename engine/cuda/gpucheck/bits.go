@@ -8,6 +8,7 @@ import (
 
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
 
@@ -27,26 +28,32 @@ type sized struct {
 // bitsAtSize compares the logits after a prompt that runs in one piece with those of the same prompt after
 // a cached part, of its last token decoded alone and in batches, and of guesses at the tokens after it.
 func bitsAtSize(ctx context.Context, cfg *Config, r *Report) error {
-	b, err := openMeasured(cfg, r)
+	b, err := openMeasured(cfg, r, random.Repeated(cfg.Model, 1))
 	if err != nil {
 		return err
 	}
+	return errors.Join(sameAtSize(ctx, cfg, r, b, "bits at size/", cfg.Batches), b.Close())
+}
+
+// sameAtSize does the comparisons on a new backend. name begins the names of the checks.
+func sameAtSize(ctx context.Context, cfg *Config, r *Report, b *cuda.Backend, name string, batches []int) error {
 	s := &sized{b: b, info: b.Info()}
 	n := min(513, cfg.Prompt/16*16-15) // a whole number of pages and one token
 	for i := range n {
 		s.prompt = append(s.prompt, kv.Token(uint32(i)*2654435761%uint32(s.info.Vocab)))
 	}
-	if err = s.whole(); err == nil {
-		r.check(cfg, "bits at size/after a cached prefix", s.cached(), "")
-		for _, rows := range cfg.Batches {
-			if err = ctx.Err(); err != nil {
-				break
-			}
-			r.check(cfg, fmt.Sprintf("bits at size/decoded in a batch of %d", rows), s.decoded(rows), "")
-		}
-		r.check(cfg, "bits at size/drafts", s.drafts(), "")
+	if err := s.whole(); err != nil {
+		return err
 	}
-	return errors.Join(err, b.Close())
+	r.check(cfg, name+"after a cached prefix", s.cached(), "")
+	for _, rows := range batches {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		r.check(cfg, fmt.Sprintf("%sdecoded in a batch of %d", name, rows), s.decoded(rows), "")
+	}
+	r.check(cfg, name+"drafts", s.drafts(), "")
+	return nil
 }
 
 // take returns n free pages.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/engine/sim"
 )
 
@@ -14,7 +15,7 @@ func fit(ctx context.Context, cfg *Config, r *Report) error {
 	if cfg.Steps == nil {
 		return nil
 	}
-	b, err := openMeasured(cfg, r)
+	b, err := openMeasured(cfg, r, random.Repeated(cfg.Model, 1))
 	if err != nil {
 		return err
 	}

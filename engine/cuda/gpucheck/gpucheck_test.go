@@ -36,11 +36,11 @@ func TestGPUCheckRuns(t *testing.T) {
 	if r.Failed() != 0 || len(r.Checks) < 16 || len(lines) < len(r.Checks) {
 		t.Errorf("%d of %d checks failed:\n%s", r.Failed(), len(r.Checks), r)
 	}
-	if !r.Complete || saved != len(r.Parts)+1 || len(r.Parts) != 9 {
+	if !r.Complete || saved != len(r.Parts)+1 || len(r.Parts) != 10 {
 		t.Errorf("complete %v, saved %d times for %+v", r.Complete, saved, r.Parts)
 	}
-	if len(r.Speed) != 12 {
-		t.Fatalf("%d measurements, want 12:\n%s", len(r.Speed), r)
+	if len(r.Speed) != 15 {
+		t.Fatalf("%d measurements, want 15:\n%s", len(r.Speed), r)
 	}
 	for _, s := range r.Speed {
 		if s.Tokens == 0 || s.PerSec <= 0 || s.Note != "" {

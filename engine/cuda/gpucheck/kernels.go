@@ -192,6 +192,9 @@ func kernelCases(r *rand.Rand) []kernelCase {
 		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, buffers: [][]byte{normals(r, rows*k, true), normals(r, n*k, true), normals(r, n, false), make([]byte, 4*rows*n)},
 			launches: []launch{product}})
 	}
+	for i := range kernels.Forms() {
+		cases = append(cases, quantisedCases(r, &kernels.Forms()[i])...)
+	}
 	const rows, dim = 5, 512
 	cases = append(cases,
 		exact("layers", "rmsnorm", [3]int{rows}, 256, func(p []cudrv.Ptr) []byte {
@@ -212,6 +215,29 @@ func kernelCases(r *rand.Rand) []kernelCase {
 		cases = append(cases, attentionCases(r, headDim)...)
 	}
 	return slices.Concat(cases, samplingCases(r), placingCases(r), slotCases(r))
+}
+
+// quantisedCases has products of weights of form f that the device makes, and a table of them.
+func quantisedCases(r *rand.Rand, f *kernels.Form) (cases []kernelCase) {
+	const n, k, tokens = 40, 256, 3
+	size := f.Bytes(n, k)
+	made := launch{f.Module(), f.Kernel("make"), [3]int{(size/4 + 255) / 256}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[0], uint64(size/4), uint64(7)) }}
+	for _, rows := range []int{13, 70} {
+		g := kernels.GEMMFor(rows)
+		x, y := g.Grid(rows, n)
+		product := launch{f.Module(), f.Kernel(g.Name), [3]int{x, y}, 256, f.SharedBytes(g), func(p []cudrv.Ptr) []byte {
+			return cudrv.Args(p[3], p[1], p[0], p[2], int32(rows), int32(n), int32(k), int32(1), cudrv.Ptr(0), int32(n))
+		}}
+		cases = append(cases, kernelCase{name: product.kernel, limit: 1e-5, launches: []launch{made, product},
+			buffers: [][]byte{make([]byte, size), normals(r, rows*k, true), normals(r, n, false), make([]byte, 4*rows*n)}})
+	}
+	widen := launch{f.Module(), f.Kernel("widen"), [3]int{n, 1}, 256, 0, func(p []cudrv.Ptr) []byte { return cudrv.Args(p[1], p[0], int32(k)) }}
+	embed := launch{f.Module(), f.Kernel("embed"), [3]int{tokens}, 256, 0, func(p []cudrv.Ptr) []byte {
+		return cudrv.Args(p[3], p[2], p[0], p[1], p[2], p[2], p[2], int32(k), int32(0), cudrv.Ptr(0))
+	}}
+	return append(cases,
+		kernelCase{name: widen.kernel, launches: []launch{made, widen}, buffers: [][]byte{make([]byte, size), make([]byte, 2*n*k)}},
+		kernelCase{name: embed.kernel, launches: []launch{made, embed}, buffers: [][]byte{make([]byte, size), words(3, 39, 0), words(0, 0, 0), make([]byte, 4*tokens*k)}})
 }
 
 // attentionCases has cases of one sequence of 300 positions in successive pages of 16.

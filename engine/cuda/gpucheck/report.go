@@ -224,7 +224,8 @@ func parts(cfg *Config, r *Report) (all []Part) {
 		name string
 		run  func(context.Context, *Config, *Report) error
 	}{
-		{"driver", driverSuite}, {"conformance", conformance}, {"kernels", kernelsAgree}, {"bits", invariance}, {"bits at size", bitsAtSize}, {"ceilings", ceilings}, {"kernels alone", kernelsAlone}, {"speed", speed}, {"profile", fit},
+		{"driver", driverSuite}, {"conformance", conformance}, {"kernels", kernelsAgree}, {"bits", invariance}, {"bits at size", bitsAtSize}, {"ceilings", ceilings}, {"kernels alone", kernelsAlone}, {"speed", speed},
+		{"quantised", quantised}, {"profile", fit},
 	} {
 		all = append(all, Part{p.name, func(ctx context.Context) error { return p.run(ctx, cfg, r) }})
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/coppice-llm/coppice/engine"
 	"github.com/coppice-llm/coppice/engine/cuda"
 	"github.com/coppice-llm/coppice/engine/cuda/kernels"
+	"github.com/coppice-llm/coppice/engine/model"
 	"github.com/coppice-llm/coppice/engine/model/random"
 	"github.com/coppice-llm/coppice/kv"
 )
@@ -31,13 +32,13 @@ type meter struct {
 	sampling engine.SamplingParams
 }
 
-// openMeasured opens a backend with the measured model. Its warnings become part of the report.
-func openMeasured(cfg *Config, r *Report) (*cuda.Backend, error) {
+// openMeasured opens a backend with a model of the measured shape. Its warnings become part of the report.
+func openMeasured(cfg *Config, r *Report, m *model.Model) (*cuda.Backend, error) {
 	rows := cfg.SharedRows
 	for _, n := range cfg.Batches {
 		rows = max(rows, n)
 	}
-	return cuda.Open(random.Repeated(cfg.Model, 1), cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
+	return cuda.Open(m, cuda.Config{Driver: cfg.Driver, Device: cfg.Device, MemoryFraction: cfg.MemoryFraction,
 		MakeWeights: true, MaxSlots: rows, MaxRows: rows, MaxTokens: max(cfg.Prompt, rows), Log: warnings(r)})
 }
 
@@ -61,16 +62,20 @@ func (l lines) Write(text []byte) (int, error) {
 
 // speed times the measured model.
 func speed(ctx context.Context, cfg *Config, r *Report) error {
-	b, err := openMeasured(cfg, r)
+	b, err := openMeasured(cfg, r, random.Repeated(cfg.Model, 1))
 	if err != nil {
 		return err
 	}
+	return errors.Join(newMeter(cfg, r, b, nil).all(ctx), b.Close())
+}
+
+// newMeter returns a meter of a backend of the measured shape, with weights in form f, or in bf16.
+func newMeter(cfg *Config, r *Report, b *cuda.Backend, f *kernels.Form) *meter {
 	c := cfg.Model
 	m := &meter{cfg: cfg, r: r, b: b, info: b.Info(), shape: kernels.Shape{Hidden: c.Hidden, FFN: c.FFN, Layers: c.Layers, Heads: c.Heads,
-		KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab}}
+		KVHeads: c.KVHeads, HeadDim: c.HeadDim, Vocab: c.Vocab, Weights: f}}
 	m.gpu, _ = kernels.GPUNamed(r.Device.Name)
-	err = m.all(ctx)
-	return errors.Join(err, b.Close())
+	return m
 }
 
 func (m *meter) all(ctx context.Context) error {
@@ -102,12 +107,12 @@ func (m *meter) all(ctx context.Context) error {
 	}
 	n := m.cfg.Prompt
 	for _, x := range [][2]int{{n / 8, 0}, {n, 0}, {n / 8, n - n/8}} {
-		if err := errors.Join(ctx.Err(), m.prefill(x[0], x[1])); err != nil {
+		if err := errors.Join(ctx.Err(), m.prefill("", x[0], x[1])); err != nil {
 			return err
 		}
 	}
 	for _, cached := range m.cfg.Long {
-		if err := errors.Join(ctx.Err(), m.prefill(min(64, n), cached)); err != nil {
+		if err := errors.Join(ctx.Err(), m.prefill("", min(64, n), cached)); err != nil {
 			return err
 		}
 	}
@@ -210,9 +215,9 @@ func (m *meter) add(s Speed) {
 }
 
 // prefill times the prefill of a prompt's last tokens, as many as tokens says, after cached
-// positions.
-func (m *meter) prefill(tokens, cached int) error {
-	name := fmt.Sprintf("prefill %d", tokens)
+// positions. name begins the measurement's name.
+func (m *meter) prefill(name string, tokens, cached int) error {
+	name += fmt.Sprintf("prefill %d", tokens)
 	if cached > 0 {
 		name += fmt.Sprintf(" after %d that are cached", cached)
 	}

@@ -9,6 +9,8 @@ import (
 // Shape has the dimensions of a model that the cost of its kernels depends on.
 type Shape struct {
 	Hidden, FFN, Layers, Heads, KVHeads, HeadDim, Vocab int
+
+	Weights *Form // of all matrices; nil: bf16
 }
 
 // Llama8B is the shape of Llama-3.1-8B.
@@ -51,14 +53,18 @@ const (
 )
 
 // Product returns the cost of that many launches of a product: rows of k activations by a matrix
-// of n rows of k weights. stored is one of ToF32, ToBF16, Added and SwiGLU.
-func Product(purpose string, launches, rows, n, k, stored int) Cost {
+// of n rows of k weights in form f, or in bf16 if f is nil. stored is one of ToF32, ToBF16, Added and SwiGLU.
+func Product(purpose string, launches, rows, n, k, stored int, f *Form) Cost {
 	g := GEMMFor(rows)
 	columns, height := g.Grid(rows, n)
 	bands := blocks(height, 8) // a band of blocks loads the weights from device memory
 	c := Cost{Kernel: g.Name, For: purpose, Launches: launches, Blocks: columns * height, fit: fit{perSM: g.perSM, inFlight: g.inFlight}}
 	l := int64(launches)
 	c.Weights = l * 2 * int64(n) * int64(k) * int64(height)
+	if f != nil {
+		c.Kernel, c.Weights = f.Kernel(g.Name), l*int64(f.Bytes(n, k))*int64(height)
+		c.fit.inFlight, c.fit.instructions = f.inFlight(g), f.instructions(g, k)
+	}
 	c.Activations = l * 2 * int64(rows) * int64(k) * int64(columns)
 	c.Written = l * int64(rows) * int64(n) * ToF32
 	switch stored {
@@ -82,8 +88,14 @@ func Product(purpose string, launches, rows, n, k, stored int) Cost {
 
 // products returns the costs of the same product as the backend launches it: in slices if it has too few
 // blocks for the multiprocessors. L2 keeps the slices, so they take no bandwidth of device memory.
-func products(purpose string, launches, rows, n, k, stored int) []Cost {
-	c := Product(purpose, launches, rows, n, k, stored)
+func products(purpose string, launches, rows, n, k, stored int, f *Form) []Cost {
+	if f != nil && Widened(rows) && purpose != logits {
+		l, bytes := int64(launches), int64(f.Bytes(n, k))
+		widen := small(f.Kernel("widen"), purpose, launches, n*blocks(k, 2048), 0, bytes, 2*int64(n)*int64(k))
+		widen.Weights, widen.fit.instructions = l*bytes, WidenInstructions*min(int64(k), 2048)/8
+		return append([]Cost{widen}, products(purpose, launches, rows, n, k, stored, nil)...)
+	}
+	c := Product(purpose, launches, rows, n, k, stored, f)
 	cut := Slices(rows, n, k, multiprocessors)
 	if cut == 1 {
 		return []Cost{c}
@@ -98,9 +110,15 @@ func products(purpose string, launches, rows, n, k, stored int) []Cost {
 		c.Unique -= written
 	}
 	c.Kernel, c.Blocks, c.Written = "gemm_slices", c.Blocks*cut, parts
+	if c.fit.instructions /= int64(cut); f != nil {
+		c.Kernel = f.Kernel(c.Kernel)
+	}
 	c.Unique -= written
 	return []Cost{c, sum}
 }
+
+// logits is the purpose of the product with the head, whose weights stay as they are.
+const logits = "logits"
 
 // attend returns the cost of decode attention: rows of one token, each with context positions, that
 // share no pages.
@@ -179,14 +197,15 @@ func (s Shape) merge(rows, context int) Cost {
 const (
 	MergeFixed, MergeSplit   = 33000, 450
 	SampleFixed, SampleToken = 2600000, 178 // with top-k and top-p
+	WidenInstructions        = 170          // of a thread, for 8 weights
 )
 
 // sampling returns the costs of sampling from the logits of rows, with top-k and top-p, and of the other
 // kernels and copies around a step. A row's logits are read and written several times, and L2 keeps them.
 func (s Shape) sampling(rows int) []Cost {
-	logits := 4 * int64(s.Vocab)
-	sample := small("sample", "top-k, top-p", 1, rows, 10*int64(rows)*logits, 0, 3*int64(rows)*logits)
-	sample.Unique = int64(rows) * logits
+	row := 4 * int64(s.Vocab)
+	sample := small("sample", "top-k, top-p", 1, rows, 10*int64(rows)*row, 0, 3*int64(rows)*row)
+	sample.Unique = int64(rows) * row
 	sample.fit = fit{perSM: 1, inFlight: 4 << 10, instructions: SampleFixed + SampleToken*int64(s.Vocab)}
 	around := small("table_write and others", "tables, failures", 3, blocks(rows, 256), 12*int64(rows), 12*int64(rows), 4*int64(rows))
 	copies := small("copies", "step data, tokens", 3, 1, 0, 200*int64(rows), 0)
@@ -215,14 +234,14 @@ func (s Shape) step(tokens, wanted int, attention []Cost) []Cost {
 	embed.Unique += embed.Weights
 	return slices.Concat(
 		[]Cost{embed, norms("layers", 2*s.Layers, tokens)},
-		products("queries, keys, values", s.Layers, tokens, all, s.Hidden, ToF32),
+		products("queries, keys, values", s.Layers, tokens, all, s.Hidden, ToF32, s.Weights),
 		[]Cost{small("rope_write", "heads", s.Layers, tokens*(s.Heads+2*s.KVHeads), 4*t*int64(all), 4*t*int64(all), 2*t*int64(all))},
 		attention,
-		products("attention's output", s.Layers, tokens, s.Hidden, s.Heads*s.HeadDim, Added),
-		products("gate, up, SwiGLU", s.Layers, tokens, 2*s.FFN, s.Hidden, SwiGLU),
-		products("down", s.Layers, tokens, s.Hidden, s.FFN, Added),
+		products("attention's output", s.Layers, tokens, s.Hidden, s.Heads*s.HeadDim, Added, s.Weights),
+		products("gate, up, SwiGLU", s.Layers, tokens, 2*s.FFN, s.Hidden, SwiGLU, s.Weights),
+		products("down", s.Layers, tokens, s.Hidden, s.FFN, Added, s.Weights),
 		[]Cost{norms("wanted rows", 1, wanted)},
-		products("logits", 1, wanted, s.Vocab, s.Hidden, ToF32),
+		products(logits, 1, wanted, s.Vocab, s.Hidden, ToF32, s.Weights),
 		s.sampling(wanted),
 	)
 }

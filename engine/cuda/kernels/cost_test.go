@@ -42,7 +42,7 @@ func TestCost(t *testing.T) {
 		case 5:
 			stored, kind = kernels.SwiGLU, swiGLU
 		}
-		c := kernels.Product("", 1, rows, 160, 512, stored)
+		c := kernels.Product("", 1, rows, 160, 512, stored, nil)
 		r := newRig(t, "gemm")
 		out, a, w := r.room(4*rows*160), put(r, p.a), put(r, p.w)
 		g := kernels.GEMMFor(rows)
@@ -118,6 +118,7 @@ func TestCostTables(t *testing.T) {
 		fmt.Fprintf(&b, "%s; the whole step can reach %.0f %% on an H100, %.0f %% on an H200:\n\n%s\n",
 			x.title, 100*whole(x.costs, kernels.H100), 100*whole(x.costs, kernels.H200), costTable(x.costs))
 	}
+	b.WriteString(quantTable())
 	const file, from, to = "../../../docs/gpu.md", "<!-- cost tables -->\n", "<!-- end of cost tables -->\n"
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -128,6 +128,14 @@ __device__ __forceinline__ void lookup(float *x, int *failed, const void *table,
 	}
 }
 
+// widen_row writes a row of a matrix in bf16. Grid: (rows, columns/2048).
+template <class W>
+__device__ __forceinline__ void widen_row(uint4 *out, const void *weights, int K) {
+	int row = blockIdx.x, i = blockIdx.y * 256 + threadIdx.x, g = i / 4;
+	if (i >= K / 8) return;
+	out[(size_t)row * (K / 8) + i] = W::load(W::at(weights, row / 8, K, g), W::SUPER ? W::super_at(weights, row / 8, K, g) : 0, row % 8 * 4 + i % 4);
+}
+
 // random_weights writes n words of a matrix, with random weights of a magnitude near 1/sqrt(4096). Word i depends on seed
 // and i only. Grid: n/256, rounded up.
 template <class W>
@@ -151,4 +159,5 @@ __device__ __forceinline__ void random_weights(u32 *out, u32 n, u32 seed) {
 	KERNEL(256) gemm128_##form(void *C, const u16 *A, const void *w, const float *bias, int M, int N, int K, int kind, const int *live, int stride) { all_rows<W>(C, A, w, bias, rows_of(M, live), N, K, kind, stride); } \
 	KERNEL(256) gemm_slices_##form(float *parts, const u16 *A, const void *w, int M, int N, int K, const int *live, int stride) { one_slice<W>(parts, A, w, M, N, K, live, stride); } \
 	KERNEL(256) embed_##form(float *x, int *failed, const void *table, const int *tokens, const int *slots, const int *rows, const int *last, int dim, int, const int *live) { if (blockIdx.x < blocks_of(live)) lookup<W>(x, failed, table, tokens, slots, rows, last, dim); } \
-	KERNEL(256) make_##form(u32 *out, u64 n, u64 seed) { random_weights<W>(out, (u32)n, (u32)seed); }
+	KERNEL(256) make_##form(u32 *out, u64 n, u64 seed) { random_weights<W>(out, (u32)n, (u32)seed); } \
+	KERNEL(256) widen_##form(uint4 *out, const void *w, int K) { widen_row<W>(out, w, K); }

@@ -18,7 +18,8 @@ type Form struct {
 	low, high  int // bytes of 8 columns of a row
 	superBytes int // of a row
 	bias       int8
-	perSM      [len(gemms)]int // blocks, by kernel, limited by registers and shared memory
+
+	perTile [len(gemms)]int64 // instructions of a kernel for a step of a tile, summed over threads, as the interpreter counts them (TestQuantisedInstructions)
 }
 
 // TileRows is the number of a form's rows that a tile holds.
@@ -30,9 +31,9 @@ const (
 )
 
 var forms = [...]Form{
-	{Type: gguf.Q8_0, low: 8, bias: -128, perSM: [...]int{4, 2, 1, 1}},
-	{Type: gguf.Q4_K, low: 4, superBytes: 4, perSM: [...]int{4, 2, 1, 1}},
-	{Type: gguf.Q6_K, low: 4, high: 2, superBytes: 2, bias: -32, perSM: [...]int{4, 2, 1, 1}},
+	{Type: gguf.Q8_0, low: 8, bias: -128, perTile: [...]int64{2470, 2610, 2640, 5160}},
+	{Type: gguf.Q4_K, low: 4, superBytes: 4, perTile: [...]int64{3300, 3450, 3350, 6540}},
+	{Type: gguf.Q6_K, low: 4, high: 2, superBytes: 2, bias: -32, perTile: [...]int64{3310, 3490, 3350, 6650}},
 }
 
 // Forms returns the forms that have kernels.
@@ -56,7 +57,8 @@ func (f *Form) suffix() string { return "_" + strings.ToLower(f.Type.String()) }
 func (f *Form) Module() string { return "gemm" + f.suffix() }
 
 // Kernel returns the name of the form's kernel that corresponds to a kernel for weights in bf16: gemm16,
-// gemm32, gemm64, gemm128, gemm_slices or embed. make fills a matrix with random weights.
+// gemm32, gemm64, gemm128, gemm_slices or embed. widen writes a matrix in bf16,
+// and make fills one with random weights.
 func (f *Form) Kernel(name string) string { return name + f.suffix() }
 
 // Kernels returns the names of all kernels of the form.
@@ -65,7 +67,7 @@ func (f *Form) Kernels() []string {
 	for _, g := range gemms {
 		all = append(all, f.Kernel(g.Name))
 	}
-	return append(all, f.Kernel("gemm_slices"), f.Kernel("embed"), f.Kernel("make"))
+	return append(all, f.Kernel("gemm_slices"), f.Kernel("embed"), f.Kernel("widen"), f.Kernel("make"))
 }
 
 // step returns the bytes of a record.
@@ -77,6 +79,30 @@ func (f *Form) SharedBytes(g *GEMM) int {
 		return 0
 	}
 	return 8 * g.Columns / TileRows * (formDepth*f.step() + 2*TileRows*f.superBytes)
+}
+
+// Widened reports whether the products of a layer widen their quantised weights to bf16 first, for that many
+// rows: then they run the kernels for bf16. For fewer rows the kernels of the form take less time.
+func Widened(rows int) bool { return rows > 64 }
+
+// inFlight returns the bytes that a block of the form's kernel that corresponds to g has requested at a time.
+func (f *Form) inFlight(g *GEMM) int64 {
+	step := int64(g.Columns / TileRows * f.step())
+	if g.Rows == 0 {
+		return 2 * (8<<10 + step)
+	}
+	return 8 * (formDepth - 1) * step
+}
+
+// instructions returns the number of instructions of a block of the form's kernel that corresponds to g,
+// for a product of depth k.
+func (f *Form) instructions(g *GEMM, k int) int64 {
+	for i := range gemms {
+		if gemms[i].Name == g.Name {
+			return f.perTile[i] * int64(k/stepSize*g.Columns/TileRows)
+		}
+	}
+	return 0
 }
 
 // tile returns the bytes of a tile.

@@ -92,7 +92,7 @@ func TestQuantised(t *testing.T) {
 		case gguf.Q8_0:
 			sizes = [][3]int{{5, 36, 256}, {33, 12, 96}, {16, 8, 64}, {17, 8, 128}}
 		case gguf.Q4_K:
-			sizes = append(sizes, [3]int{130, 136, 512})
+			sizes = append(sizes, [3]int{130, 136, 256})
 		}
 		for _, size := range sizes {
 			q := newQuantised(1, f, size[0], size[1], size[2])
@@ -111,21 +111,19 @@ func TestQuantised(t *testing.T) {
 // TestQuantisedRowsAlone checks that a row's bits do not depend on other rows: of 256 rows, the ones that
 // are computed as 1, 64 and 65 have the same bits.
 func TestQuantisedRowsAlone(t *testing.T) {
-	for i := range kernels.Forms() {
-		f := &kernels.Forms()[i]
-		q := newQuantised(2, f, 256, 8, 256)
-		all, err := q.result(newRig(t, f.Module()), kernels.GEMMFor(256), toF32)
+	f := kernels.FormOf(gguf.Q4_K, 256)
+	q := newQuantised(2, f, 256, 8, 256)
+	all, err := q.result(newRig(t, f.Module()), kernels.GEMMFor(256), toF32)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, span := range [][2]int{{255, 256}, {70, 134}, {101, 166}} {
+		part := q.rowsOf(span[0], span[1])
+		got, err := part.result(newRig(t, f.Module()), kernels.GEMMFor(part.rows), toF32)
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, span := range [][2]int{{255, 256}, {70, 134}, {101, 166}} {
-			part := q.rowsOf(span[0], span[1])
-			got, err := part.result(newRig(t, f.Module()), kernels.GEMMFor(part.rows), toF32)
-			if err != nil {
-				t.Fatal(err)
-			}
-			equal(t, fmt.Sprint(f.Type, span), got, all[span[0]*q.columns:span[1]*q.columns])
-		}
+		equal(t, fmt.Sprint(span), got, all[span[0]*q.columns:span[1]*q.columns])
 	}
 }
 
@@ -195,6 +193,21 @@ func TestQuantisedEmbed(t *testing.T) {
 				want[k] = float32(widen(w))
 			}
 			equal(t, fmt.Sprint(f.Type, " token ", token), got[512*i:][:512], want)
+		}
+	}
+}
+
+// TestQuantisedWiden checks that a matrix in bf16 has its weights rounded, and counts the instructions.
+func TestQuantisedWiden(t *testing.T) {
+	for i := range kernels.Forms() {
+		f := &kernels.Forms()[i]
+		q := newQuantised(10, f, 1, 11, 2304)
+		r := newRig(t, f.Module())
+		out := r.room(2 * len(q.w))
+		r.launch(f.Module(), f.Kernel("widen"), ptxvm.Dim{X: 11, Y: 2}, 256, 0, out, put(r, q.packed), int32(2304))
+		equal(t, f.Type.String(), get[uint16](r, out, len(q.w)), q.w)
+		if n := r.m.Stats(f.Kernel("widen")).Instructions / int64(len(q.w)/8); n > kernels.WidenInstructions {
+			t.Errorf("%v: %d instructions for 8 weights, want at most %d", f.Type, n, kernels.WidenInstructions)
 		}
 	}
 }
@@ -307,6 +320,29 @@ func TestQuantisedFar(t *testing.T) {
 		}
 		if same == plant {
 			t.Errorf("an offset in 32 bits %v: the right row %v: %v", plant, same, err)
+		}
+	}
+}
+
+// TestQuantisedInstructions checks the instructions of a tile's step that the cost model has.
+func TestQuantisedInstructions(t *testing.T) {
+	for i := range kernels.Forms() {
+		f := &kernels.Forms()[i]
+		for _, g := range kernels.GEMMs() {
+			count := func(inner int) float64 {
+				q := newQuantised(9, f, max(g.Rows, 1), 8, inner)
+				r := newRig(t, f.Module())
+				if _, err := q.result(r, &g, toF32); err != nil {
+					t.Fatal(err)
+				}
+				return float64(r.m.Stats(f.Kernel(g.Name)).Instructions)
+			}
+			long, short := 512, 256
+			if f.Type.BlockValues() == 32 {
+				long, short = 224, 160 // one slice
+			}
+			one, two := kernels.Instructions(f, &g, 256), kernels.Instructions(f, &g, 512)
+			near(t, f.Kernel(g.Name), []float64{count(long) - count(short)}, []float64{float64(two-one) / 256 * float64(long-short)}, 0.02)
 		}
 	}
 }
