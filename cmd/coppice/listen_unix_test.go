@@ -100,7 +100,7 @@ func TestSocketActivationRefuses(t *testing.T) {
 	defer plain.Close()
 	for want, cmd := range map[string]*exec.Cmd{
 		"hands over 2 sockets": handOver(t, "2", []*os.File{plain, plain}, "serve", "--backend", "sim"),
-		"non-socket":         handOver(t, "1", []*os.File{plain}, "serve", "--backend", "sim"),
+		"non-socket":           handOver(t, "1", []*os.File{plain}, "serve", "--backend", "sim"),
 		"want a TCP socket":    handOver(t, "1", []*os.File{socket}, "serve", "--backend", "sim"),
 	} {
 		out, err := cmd.CombinedOutput()
