@@ -13,7 +13,6 @@ import (
 	"runtime"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -58,11 +57,7 @@ func (u taken) since(before taken) taken {
 }
 
 func measure(node *coppice.Node) taken {
-	var r syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-		panic(err)
-	}
-	u := taken{CPU: time.Duration(r.Utime.Nano() + r.Stime.Nano()), Goroutines: runtime.NumGoroutine()}
+	u := taken{CPU: processorTime(), Goroutines: runtime.NumGoroutine()}
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	u.Heap, u.Stacks = m.HeapInuse, m.StackInuse

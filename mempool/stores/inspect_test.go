@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/coppice-llm/coppice/mempool"
@@ -13,8 +14,12 @@ import (
 
 // TestRecordsOfOddPath lists records in directories whose names have the special characters of patterns.
 func TestRecordsOfOddPath(t *testing.T) {
+	odd := "kv [a-z]*?"
+	if runtime.GOOS == "windows" {
+		odd = "kv [a-z]" // names can't have the others there
+	}
 	for kind, name := range map[string]string{disk: "slots-0000", Shared: "0f/0f.kvx"} {
-		root, id := filepath.Join(t.TempDir(), "kv [a-z]*?"), storetest.Identity()
+		root, id := filepath.Join(t.TempDir(), odd), storetest.Identity()
 		path, _, err := blockio.Place(root, kind, &id, nil, nil)
 		if err != nil {
 			t.Fatal(err)

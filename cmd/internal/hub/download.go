@@ -81,7 +81,7 @@ func (d *download) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return os.Rename(partial, blob)
+	return rename(partial, blob)
 }
 
 // there reports whether the file blob is complete, and if so reports its size as progress. A blob

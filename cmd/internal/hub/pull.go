@@ -2,12 +2,9 @@ package hub
 
 import (
 	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 )
 
 // Progress is called often during a pull with the number of bytes that are complete and the total
@@ -54,39 +51,4 @@ func (h *Hub) Pull(ctx context.Context, ref Ref, progress Progress) (*Model, err
 		}
 	}
 	return h.model(ref, commit, c), nil
-}
-
-// link puts f's blob into the snapshot of commit under f's path: as a relative symbolic link, or
-// as a hard link if the file system has no symbolic ones. dir is the repository's directory.
-func link(dir, commit string, f file) error {
-	at := filepath.Join(dir, "snapshots", commit, filepath.FromSlash(f.path))
-	up := strings.Repeat("../", 2+strings.Count(f.path, "/"))
-	if to, err := os.Readlink(at); err == nil && filepath.ToSlash(to) == up+"blobs/"+f.hash {
-		return nil
-	}
-	return replace(at, func(tmp string) error {
-		if os.Symlink(filepath.FromSlash(up+"blobs/"+f.hash), tmp) == nil {
-			return nil
-		}
-		return os.Link(filepath.Join(dir, "blobs", f.hash), tmp)
-	})
-}
-
-// tmpSuffix ends the names of incomplete files.
-const tmpSuffix = ".tmp"
-
-// replace makes a file and puts it at path in place of an earlier one: make writes the file under
-// the temporary name tmp, which replace then renames.
-func replace(path string, make func(tmp string) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	tmp := path + "." + rand.Text() + tmpSuffix
-	if err := make(tmp); err != nil {
-		return err
-	}
-	if err := os.Rename(tmp, path); err != nil {
-		return errors.Join(err, os.Remove(tmp))
-	}
-	return nil
 }

@@ -4,7 +4,6 @@ package blockio
 
 import (
 	"io"
-	"os"
 	"path/filepath"
 )
 
@@ -24,7 +23,3 @@ func dirOf(path string) string { return filepath.Dir(path) }
 
 // syncDir does nothing: directories can't be synced on this system.
 func syncDir(string) error { return nil }
-
-// TryLock reports success without locking: there are no file locks here. Only one process at a
-// time may use a directory on this system.
-func TryLock(*os.File) (ok bool, err error) { return true, nil }
