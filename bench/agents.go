@@ -27,10 +27,8 @@ type agentsConfig struct {
 	// Regular makes pauses vary by an eighth as much: nearly all that wait for a tool come back within a second of
 	// each other.
 	Regular bool
-	// Unnamed leaves the names of the sessions out.
-	Unnamed bool
-	// Release releases each session after its last turn.
-	Release bool
+	// Told says what the cache hears of the turns. It changes nothing else.
+	Told told
 }
 
 // The distributions of an agents' trace, in tokens of the trace unless stated otherwise. Published figures depend
@@ -40,8 +38,9 @@ type agentsConfig struct {
 // sub-agents, tool results of 500 to 20,000 served tokens).
 const (
 	agentApps        = 8    // system prompts with tools, of 192 to 384 tokens, chosen by Zipf's law
-	agentTurns       = 40   // median of a lognormal distribution, sigma 0.8, at most 200
+	agentTurns       = 40   // median of a lognormal distribution
 	agentSpread      = 0.8  // its sigma
+	agentTurnsMost   = 200  // more turns count as this many
 	agentResultLeast = 16   // a tool's result: log-uniform up to agentResultMost
 	agentResultMost  = 625  //
 	agentLongest     = 4400 // a longer context is replaced by the system prompt and a summary of 64 tokens
@@ -58,20 +57,25 @@ const (
 
 // Agents returns traces of agents for [ComparePolicies], at a tenth, three tenths and twelve tenths of the working
 // set of the sessions that run. Policies learn from a trace of one seed and are scored on one of the next seed. The
-// pauses vary as agents' do, by an eighth as much (regular), or are memoryless (random). In the fourth trace sessions
-// are released when they are over, in the last one they have no names.
+// pauses vary as agents' do, by an eighth as much (regular), or are memoryless (random). The cache is told the sessions of
+// requests, and after an answer that calls tools which ones. In the fourth trace sessions are also released when they are
+// over; in the fifth one (untold) the cache does not hear of calls, in the last one (unnamed) nothing of sessions.
 func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 	for _, t := range []struct {
 		name string
 		cfg  agentsConfig
 	}{
-		{"agents", agentsConfig{}},
-		{"agents-regular", agentsConfig{Regular: true}},
-		{"agents-random", agentsConfig{Random: true}},
-		{"agents-released", agentsConfig{Release: true}},
-		{"agents-unnamed", agentsConfig{Unnamed: true}},
+		{"agents", agentsConfig{Told: told{names: true, calls: true}}},
+		{"agents-regular", agentsConfig{Told: told{names: true, calls: true}, Regular: true}},
+		{"agents-random", agentsConfig{Told: told{names: true, calls: true}, Random: true}},
+		{"agents-released", agentsConfig{Told: told{names: true, calls: true, ends: true}}},
+		{"agents-untold", agentsConfig{Told: told{names: true}}},
+		{"agents-unnamed", agentsConfig{}},
 	} {
 		named := NamedTrace{Name: t.name, Scale: agentsScale, Live: []float64{0.1, 0.3, 1.2}}
+		if t.cfg.Told.names {
+			named.pauses = &t.cfg
+		}
 		for i, trace := range []**Trace{&named.Warm, &named.Trace} {
 			t.cfg.Requests, t.cfg.Seed = requests, seed+uint64(i)
 			if *trace, err = generateAgents(t.cfg); err != nil {
@@ -87,7 +91,23 @@ func Agents(requests int, seed uint64) (traces []NamedTrace, err error) {
 type traceTurn struct {
 	At      time.Duration
 	Session uint32 // 0: none
-	Last    bool   // the session is released after it
+	Parent  uint32 // the session that waits for this one, a sub-agent; 0: none
+	Calls   uint8  // the tool that the answer calls, one of the constants below; 0: none
+	Last    bool   // of its session
+}
+
+// The tools of a trace. The turn after a call comes without a user.
+const (
+	callsTool   = 1
+	callsAgents = 2 // starts sub-agents, and waits for them
+)
+
+// told says what a cache hears of the turns of a trace beside the times. A server has it from its clients' requests and from
+// the answers of its model.
+type told struct {
+	names bool // the sessions; all else only with them
+	calls bool // which tools an answer calls
+	ends  bool // which turn was the last of its session: the session is released then
 }
 
 // agentSession is a session of the simulation.
@@ -134,7 +154,8 @@ func generateAgents(cfg agentsConfig) (*Trace, error) {
 	if err := bounds.Check("bench", cfg); err != nil {
 		return nil, err
 	}
-	s := &agentsSim{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6167656e7473)), next: kv.Token(cfg.Seed%64)<<24 + 1, trace: &Trace{unnamed: cfg.Unnamed}}
+	s := &agentsSim{cfg: cfg, rng: rand.New(rand.NewPCG(cfg.Seed, 0x6167656e7473)), next: kv.Token(cfg.Seed%64)<<24 + 1}
+	s.trace = &Trace{told: cfg.Told}
 	sum := 0.0
 	for i := range agentApps {
 		s.apps = append(s.apps, s.fresh(nil, 192+s.rng.IntN(193)))
@@ -181,7 +202,7 @@ func (s *agentsSim) begin(at float64) {
 		app++
 	}
 	turns := int(agentTurns * math.Exp(agentSpread*s.rng.NormFloat64()))
-	a := &agentSession{at: at, app: app, left: min(max(turns, 1), 200), subs: s.rng.Float64() < agentSubs}
+	a := &agentSession{at: at, app: app, left: min(max(turns, 1), agentTurnsMost), subs: s.rng.Float64() < agentSubs}
 	a.text = s.fresh(append(a.text, s.apps[app]...), 8+s.rng.IntN(57))
 	s.enter(a)
 }
@@ -225,13 +246,16 @@ func (s *agentsSim) turn(a *agentSession) error {
 	if err := s.request(a.at, a.number, whole); err != nil {
 		return err
 	}
+	if a.parent != nil {
+		s.trace.turns[len(s.trace.turns)-1].Parent = a.parent.number
+	}
 	for t := answered; t < s.next; t++ {
 		a.text = append(a.text, t)
 	}
 	now := a.at + agentServe
 	a.left--
 	if a.left == 0 {
-		s.trace.turns[len(s.trace.turns)-1].Last = s.cfg.Release
+		s.trace.turns[len(s.trace.turns)-1].Last = true
 		s.end(a, now)
 		return nil
 	}
@@ -245,7 +269,9 @@ func (s *agentsSim) turn(a *agentSession) error {
 		}
 		return nil
 	}
+	s.trace.turns[len(s.trace.turns)-1].Calls = callsTool
 	if a.subs && s.rng.Float64() < 0.1 {
+		s.trace.turns[len(s.trace.turns)-1].Calls = callsAgents
 		a.awaits = 1 + s.rng.IntN(3)
 		for range a.awaits {
 			b := &agentSession{at: now + s.rng.Float64(), app: a.app, parent: a, left: 1 + int(s.rng.ExpFloat64()*agentSubTurns)}

@@ -23,6 +23,8 @@ type NamedTrace struct {
 	Scale int       // served tokens for each token of the trace; 0 means 1. See [MooncakeScale]
 	Warm  *Trace    // replayed before, and not counted: policies that learn have learnt from it. Nil: none
 	Live  []float64 // capacities, as shares of the live working set, instead of PolicyConfig.Shares
+
+	pauses *agentsConfig // distributions of an agents' trace; nil: they are not known
 }
 
 // shares returns the capacities for the trace, as shares of its working set or of its live working set.
@@ -78,11 +80,15 @@ func validateScales(traces []NamedTrace) error {
 }
 
 // Steps returns how often a [ComparePolicies] of the traces calls progress: for
-// each trace once for its pages, and at each capacity for MIN and every policy.
+// each trace once for its pages, and at each capacity for MIN, for the informed eviction of agents' traces, and for every
+// policy.
 func (c PolicyConfig) Steps(traces []NamedTrace) (n int) {
 	c = c.withDefaults()
 	for i := range traces {
 		n += 1 + len(traces[i].shares(&c))*(1+len(c.Policies))
+		if traces[i].pauses != nil {
+			n += len(traces[i].Live)
+		}
 	}
 	return n
 }
@@ -143,11 +149,14 @@ func (p *pageTrace) capacity(share float64, pageTokens int) int {
 
 // PolicyCapacity is one size of the cache.
 type PolicyCapacity struct {
-	Share             float64        `json:"share"`           // of the working set, as in PolicyConfig.Shares
-	CapacityTokens    int            `json:"capacity_tokens"` // whole pages, and at least the longest request
-	ClairvoyantTokens int            `json:"clairvoyant_tokens"`
-	ClairvoyantRate   float64        `json:"clairvoyant_hit_rate"`
-	Policies          []PolicyResult `json:"policies"` // in the order of PolicyTable.Policies
+	Share             float64 `json:"share"`           // of the working set, as in PolicyConfig.Shares
+	CapacityTokens    int     `json:"capacity_tokens"` // whole pages, and at least the longest request
+	ClairvoyantTokens int     `json:"clairvoyant_tokens"`
+	ClairvoyantRate   float64 `json:"clairvoyant_hit_rate"`
+	// InformedTokens are saved by an eviction that knows the distributions of an agents' trace, but not the draws; 0 for
+	// other traces.
+	InformedTokens int            `json:"informed_tokens,omitempty"`
+	Policies       []PolicyResult `json:"policies"` // in the order of PolicyTable.Policies
 }
 
 // PolicyResult is one replay.
@@ -227,6 +236,13 @@ func (c PolicyConfig) compareAt(t NamedTrace, p *pageTrace, at *PolicyCapacity) 
 		at.ClairvoyantTokens = matched * c.PageTokens
 		return inTrace(t, err)
 	}}
+	if t.pauses != nil {
+		jobs = append(jobs, func(ctx context.Context) error {
+			matched, err := p.informed(ctx, t.Trace, t.pauses, at.CapacityTokens/c.PageTokens)
+			at.InformedTokens = matched * c.PageTokens
+			return inTrace(t, err)
+		})
+	}
 	for k, name := range c.Policies {
 		at.Policies[k].Policy = name
 		jobs = append(jobs, func(ctx context.Context) error {
@@ -333,7 +349,7 @@ func replayPolicy(ctx context.Context, t NamedTrace, cfg RadixConfig) (matched i
 		if err := r.warm(t.Warm); err != nil {
 			return 0, err
 		}
-		r.turns, r.unnamed = t.Trace.turns, t.Trace.unnamed
+		r.turns, r.told = t.Trace.turns, t.Trace.told
 	}
 	p := &radixPlay{ctx: ctx, trace: t.Trace, cfg: cfg, progress: func() {}}
 	if err := p.run(r, nil); err != nil {
@@ -345,7 +361,12 @@ func replayPolicy(ctx context.Context, t NamedTrace, cfg RadixConfig) (matched i
 // Rows returns a header and a row for each trace and capacity. The name of a trace is
 // in its first row only.
 func (table *PolicyTable) Rows() (_ [][]string, legend string) {
-	rows := [][]string{append([]string{"trace", "room", "tokens", "best"}, table.Policies...)}
+	head := []string{"trace", "room", "tokens", "best"}
+	informed := slices.ContainsFunc(table.Traces, func(t PolicyTrace) bool { return t.LiveSetTokens > 0 })
+	if informed {
+		head = append(head, "informed")
+	}
+	rows := [][]string{append(head, table.Policies...)}
 	for _, t := range table.Traces {
 		name := t.Name
 		for _, c := range t.Capacities {
@@ -353,12 +374,19 @@ func (table *PolicyTable) Rows() (_ [][]string, legend string) {
 				name, fmt.Sprintf("%.3g %%", 100*c.Share), fmt.Sprint(c.CapacityTokens),
 				fmt.Sprintf("%d (%.2f %%)", c.ClairvoyantTokens, 100*c.ClairvoyantRate),
 			}
-			for _, r := range c.Policies {
-				cell := fmt.Sprintf("%d (%.2f %%)", r.SavedTokens, 100*r.OfBest)
-				if t.LiveSetTokens > 0 {
-					cell += fmt.Sprintf(", %.2f", float64(r.Recomputed)/float64(max(1, c.Policies[0].Recomputed)))
+			again := func(saved int) string {
+				if t.LiveSetTokens == 0 {
+					return ""
 				}
-				row = append(row, cell)
+				return fmt.Sprintf(", %.3f", float64(t.IdealTokens-saved)/float64(max(1, c.Policies[0].Recomputed)))
+			}
+			if saved := c.InformedTokens; saved > 0 {
+				row = append(row, fmt.Sprintf("%d (%.2f %%)%s", saved, 100*float64(saved)/float64(max(1, c.ClairvoyantTokens)), again(saved)))
+			} else if informed {
+				row = append(row, "")
+			}
+			for _, r := range c.Policies {
+				row = append(row, fmt.Sprintf("%d (%.2f %%)%s", r.SavedTokens, 100*r.OfBest, again(r.SavedTokens)))
 			}
 			rows, name = append(rows, row), ""
 		}
@@ -375,6 +403,7 @@ func (table *PolicyTable) legend() string {
 	if slices.ContainsFunc(table.Traces, func(t PolicyTrace) bool { return t.LiveSetTokens > 0 }) {
 		b.WriteString("Of traces of agents, room is a share of the working set of the sessions that run, and after the comma\n")
 		b.WriteString("are the tokens computed again because they had been evicted, over those of the first policy.\n")
+		b.WriteString("informed: an eviction that knows the distributions from which a trace was drawn, but not the draws.\n")
 	}
 	for _, t := range table.Traces {
 		fmt.Fprintf(&b, "\n%v; with room for all %d are saved.", &t.TraceSizes, t.IdealTokens)

@@ -20,7 +20,7 @@ type replayer struct {
 	pages []kv.PageID // pages of the current request: matched ones, then new ones
 
 	turns   []traceTurn // of the trace that is being replayed; nil: it has no times
-	unnamed bool
+	told    told
 	at      int           // requests of it so far
 	before  time.Duration // time before it, of an earlier trace
 	names   uint32        // sessions of earlier traces
@@ -43,7 +43,7 @@ func newReplayer(t *Trace, cfg RadixConfig) (*replayer, error) {
 		return nil, err
 	}
 	r := &replayer{cache: cache, pageTokens: cfg.cache().PageTokens, fnv: fnvOffset}
-	r.turns, r.unnamed = t.turns, t.unnamed
+	r.turns, r.told = t.turns, t.told
 	r.pages = make([]kv.PageID, 0, t.longest/r.pageTokens)
 	r.free = make([]kv.PageID, 0, 1)
 	if cfg.CapacityTokens > 0 {
@@ -88,9 +88,7 @@ func (r *replayer) step(request []kv.Token) error {
 	handle, r.free = r.cache.Extend(handle, key, r.pages, r.free)
 	r.cache.EndTurn(handle, nil, turn)
 	r.cache.Unpin(handle)
-	if turn.Session != 0 && r.turns[r.at-1].Last {
-		r.cache.ReleaseTurns(turn.Session)
-	}
+	r.turnEnded(turn.Session)
 	r.insert.stop()
 
 	if r.warming {
@@ -102,6 +100,20 @@ func (r *replayer) step(request []kv.Token) error {
 	return r.audit()
 }
 
+// turnEnded tells the cache what comes after the turn of a session that has ended.
+func (r *replayer) turnEnded(session radixcache.SessionID) {
+	if session == 0 {
+		return
+	}
+	t := &r.turns[r.at-1]
+	if t.Calls > 0 && r.told.calls {
+		r.cache.AwaitTools(session, t.Calls)
+	}
+	if t.Last && r.told.ends {
+		r.cache.ReleaseTurns(session)
+	}
+}
+
 // turn tells the cache the time of the next request, if the trace has times, and that its session has come. It
 // returns the turn.
 func (r *replayer) turn() (turn radixcache.Turn) {
@@ -111,16 +123,17 @@ func (r *replayer) turn() (turn radixcache.Turn) {
 	t := r.turns[r.at]
 	r.at++
 	r.cache.Tick(r.before + t.At)
-	if t.Session != 0 && !r.unnamed {
+	if t.Session != 0 && r.told.names {
 		turn.Session = radixcache.SessionID(r.names + t.Session)
 		r.cache.BeginTurn(turn.Session)
 	}
 	return turn
 }
 
-// warm replays a trace that does not count.
+// warm replays a trace that does not count. Then its sessions are forgotten and the cache is emptied: what has been
+// learnt of them is left.
 func (r *replayer) warm(t *Trace) error {
-	r.turns, r.unnamed, r.warming = t.turns, t.unnamed, true
+	r.turns, r.told, r.warming = t.turns, t.told, true
 	for _, request := range t.requests {
 		if err := r.step(request); err != nil {
 			return err
@@ -130,6 +143,11 @@ func (r *replayer) warm(t *Trace) error {
 	for _, turn := range t.turns {
 		r.before, r.names = max(r.before, turn.At), max(r.names, turn.Session)
 	}
+	for id := range r.names {
+		r.cache.ForgetTurns(radixcache.SessionID(id + 1))
+	}
+	r.cache.Flush()
+	r.free = r.cache.Evict(r.cache.Stats().Pages, r.free)
 	return nil
 }
 

@@ -42,8 +42,8 @@ type Trace struct {
 	tokens   int // sum of the lengths
 	longest  int // tokens of the longest request
 
-	turns   []traceTurn // by request; nil: the trace has no times
-	unnamed bool        // the cache is not told the sessions of turns
+	turns []traceTurn // by request; nil: the trace has no times
+	told  told        // what the cache is told of them beside the times
 }
 
 // Requests returns the number of requests.

@@ -128,6 +128,7 @@ func (e *eviction) rank(n *node) uint64 { return e.by.rank(&n.use, n.end()) }
 func (e *eviction) enlist(id NodeID) {
 	n := &e.nodes[id]
 	o := n.space.order
+	e.turns.addUp(id, &n.use)
 	if e.ranked {
 		o.ranked.put(e.places[byRank], heapKey{e.rank(n), n.stamp, id})
 	}

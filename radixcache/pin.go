@@ -21,6 +21,7 @@ func (c *Cache) Pin(m Match) NodeID {
 	n.reused(1)
 	if s := c.turns.by; s != nil {
 		s.returned(&n.use)
+		c.turns.forked(c, id)
 		c.turns.copied(c, m.Partial.Node, id)
 	}
 	c.touch(id)

@@ -49,9 +49,12 @@ const (
 
 // The kinds of classes.
 const (
-	kindPlain  = iota // a request without a session ended there
-	kindNamed         // a session's last turn ended there
-	kindShared        // several requests continued it
+	kindPlain   = iota // a request without a session ended there
+	kindNamed          // a session's last turn ended there
+	kindBranch         // the same, of a session that began as a fork of another one
+	kindCalling        // a session's last turn ended there, and its answer calls tools
+	kindForked         // a session's last turn ended there, and a fork has continued it
+	kindShared         // several requests continued it
 	kinds
 )
 
@@ -64,7 +67,8 @@ type sessionRanking struct {
 	kinds   [kinds]*returns.Class // parts of all; the other classes are parts of these
 	classes []*returns.Class      // by number; the first ones are the kinds
 	byKey   map[uint32]uint8
-	learnt  int // episodes since the latest learning
+	kept    returns.Kept // how often a session's next turn continues what its last one left
+	learnt  int          // episodes since the latest learning
 	lost    []lostLeaf
 	missing int // entries of lost in use
 }
@@ -125,7 +129,10 @@ func (s *sessionRanking) regain(parent NodeID, gen, page uint32) (turns uint64) 
 func newSession(Config) ranking {
 	s := &sessionRanking{byKey: make(map[uint32]uint8), all: returns.New(nil)}
 	for k := range s.kinds {
-		s.kinds[k] = returns.New(s.all)
+		s.kinds[k] = returns.NewApart(s.all)
+		if k == kindPlain || k == kindShared {
+			s.kinds[k] = returns.New(s.all) // may be of any kind of client
+		}
 		s.classes = append(s.classes, s.kinds[k])
 	}
 	return s
@@ -168,16 +175,28 @@ func (s *sessionRanking) used(u *use) {
 
 // weigh sets the worth in a mark to that of its class and its age.
 func (s *sessionRanking) weigh(u *use) {
-	worth := uint64(mostWorth)
+	worth := uint16(mostWorth)
 	if u.mark&flagComing != 0 && s.age(u) >= comingTicks {
 		u.mark &^= flagComing
 	}
 	if u.mark&flagComing == 0 {
-		w, _ := s.classes[u.mark>>markClass%mostClass].Worth(s.age(u))
-		worth = uint64(w)
+		worth, _ = s.classes[u.mark>>markClass%mostClass].Worth(s.age(u))
 	}
-	u.mark = u.mark&^(mostWorth<<markWorth) | worth<<markWorth
+	u.setWorth(worth)
 }
+
+// setWorth sets the worth in a mark.
+func (u *use) setWorth(worth uint16) {
+	u.mark = u.mark&^(mostWorth<<markWorth) | uint64(worth)<<markWorth
+}
+
+// classify sets the class in a mark.
+func (u *use) classify(class uint8) {
+	u.mark = u.mark&^((mostClass-1)<<markClass) | uint64(class)<<markClass
+}
+
+// forks returns the continuations that were removed, as the mark counts them.
+func (u *use) forks() uint64 { return u.mark >> markForks & mostForks }
 
 // age returns the ticks since the last use.
 func (s *sessionRanking) age(u *use) uint32 { return s.since(uint32(u.mark >> markAt)) }
@@ -212,7 +231,7 @@ const comingTicks = 30e9 >> tickBits
 func (s *sessionRanking) absorb(parent, child *use, fork bool) {
 	stale := child.mark&(flagStale|flagHeld) == flagStale
 	at := later(parent.mark, child.mark)
-	forks := parent.mark>>markForks&mostForks + child.mark>>markForks&mostForks
+	forks := parent.forks() + child.forks()
 	held := parent.mark & flagHeld
 	switch {
 	case stale && (fork || held != 0 || forks > 0):
@@ -228,7 +247,8 @@ func (s *sessionRanking) absorb(parent, child *use, fork bool) {
 	forks = min(forks, mostForks)
 	parent.mark = parent.mark&(1<<markAt-1)&^(mostForks<<markForks) | forks<<markForks | at<<markAt
 	if forks > 0 && held == 0 {
-		parent.mark = parent.mark&^(flagStale|flagComing|(mostClass-1)<<markClass) | uint64(s.class(kindShared, 0, scale(int(forks)), 0))<<markClass
+		parent.mark &^= flagStale | flagComing
+		parent.classify(s.class(kindShared, 0, scale(int(forks)), 0))
 	}
 	s.weigh(parent)
 }

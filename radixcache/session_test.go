@@ -22,8 +22,8 @@ func (s *sessionTree) turn(turn Turn, tokens ...kv.Token) NodeID {
 	s.BeginTurn(turn.Session)
 	key := Key{Tokens: tokens}
 	m := s.Match(key)
-	handle := s.Pin(m)
 	pages := s.AppendPages(m, nil)
+	handle := s.Pin(m)
 	for len(pages)*s.cfg.PageTokens < len(tokens) {
 		pages = append(pages, s.next)
 		s.next++

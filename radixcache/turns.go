@@ -21,18 +21,23 @@ type turns struct {
 	ends  map[SessionID]*turnEnd
 	first []*turnEnd // by NodeID: the ends in a node, in a list
 	due   leafHeap   // leaves by the time at which their worth changes, in ticks
+	close []*turnEnd // scratch of near
 }
 
 // turnEnd is where a session's last turn ended.
 type turnEnd struct {
 	node       NodeID   // Root: nothing of it is left
 	end        int32    // number of tokens from the root
+	length     uint16   // the same, as returns.Length has it
 	prev, next *turnEnd // others in the node
 	class      uint8
+	group      uint8  // Turn.Group of its last turn
 	pause      uint32 // before its last turn, as the function pause has it; 0: it was the first
 	turns      int
 	at         uint32 // ticks
 	running    bool   // a turn has begun
+	branch     bool   // the session began as a fork of another one
+	forked     bool   // another request has continued what the last turn left; at is the time of that
 }
 
 // Tick tells the policy [Session] the time since some fixed moment; it never falls. Call it once per step.
@@ -92,7 +97,7 @@ func (ts *turns) copied(c *Cache, tail, pinned NodeID) {
 		}
 		e = next
 	}
-	c.deserted(tail)
+	ts.deserted(c, tail)
 }
 
 // EndTurn notes that a request has ended whose tokens are in the tree: those of handle, the node that Extend
@@ -118,17 +123,25 @@ func (c *Cache) EndTurn(handle NodeID, tail []kv.Token, turn Turn) {
 	if turn.Session != 0 {
 		e := c.turns.ends[turn.Session]
 		if e == nil {
-			e = &turnEnd{node: Root}
+			e = &turnEnd{node: Root, branch: c.turns.branches(c, handle)}
 			c.turns.ends[turn.Session] = e
 		}
 		e.turns++
-		e.class = t.class(kindNamed, turn.Group, scale(e.turns), e.pause)
-		e.at, e.running, class = uint32(t.now), false, e.class
+		e.group = turn.Group
+		kind := kindNamed
+		if e.branch {
+			kind = kindBranch
+		}
+		e.class = t.class(kind, turn.Group, scale(e.turns), e.pause)
+		e.at, e.running, e.forked, class = uint32(t.now), false, false, e.class
 		old := e.node
+		if old != Root {
+			t.kept.Came(e.length, c.turns.continues(c, handle, old, int(e.end)))
+		}
 		c.turns.move(c, e, node)
-		e.end = int32(end)
+		e.end, e.length = int32(end), returns.Length(end)
 		if old != node {
-			c.deserted(old)
+			c.turns.deserted(c, old)
 		}
 	}
 	c.ended(node, class, taken, flagEnded)
@@ -147,7 +160,7 @@ func (c *Cache) EndTurn(handle NodeID, tail []kv.Token, turn Turn) {
 // requests continued stays one.
 func (c *Cache) ended(id NodeID, class uint8, taken int, ended uint64) {
 	t, u := c.turns.by, &c.nodes[id].use
-	forks := u.mark >> markForks & mostForks
+	forks := u.forks()
 	if forks > 0 && u.mark&flagHeld == 0 {
 		class = t.class(kindShared, 0, scale(int(forks)), 0)
 	}
@@ -165,7 +178,7 @@ func (c *Cache) ReleaseTurns(id SessionID) {
 	old := e.node
 	c.turns.move(c, e, Root)
 	delete(c.turns.ends, id)
-	c.deserted(old)
+	c.turns.deserted(c, old)
 	c.verify("ReleaseTurns")
 }
 
@@ -189,8 +202,8 @@ func (c *Cache) ForgetTurns(id SessionID) {
 }
 
 // deserted marks a leaf as stale if no session ends in it.
-func (c *Cache) deserted(id NodeID) {
-	if id == Root || c.turns.first[id] != nil {
+func (ts *turns) deserted(c *Cache, id NodeID) {
+	if id == Root || ts.first[id] != nil {
 		return
 	}
 	if n := &c.nodes[id]; n.isLeaf() {
@@ -306,6 +319,9 @@ func (ts *turns) pass(s *slab, from, to NodeID, upTo int) {
 		if int(e.end) <= upTo {
 			ts.unlink(s, e)
 			ts.link(s, e, to)
+			if u := &s.nodes[to].use; to != Root && u.forks() == 0 {
+				u.classify(e.class)
+			}
 		}
 		e = next
 	}

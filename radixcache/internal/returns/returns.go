@@ -65,11 +65,12 @@ const (
 // The prior describes the broadest class before anything was seen: in each bin priorHazard of those idle come
 // back, as firm as priorSeen observations. With it alone the order is LRU's. Another class believes what the next
 // broader one shows, as firm as broadSeen observations. Both are firm enough that a load of some hundred requests, which
-// teaches chance as much as habits, is evicted about as under LRU.
+// teaches chance as much as habits, is evicted about as under LRU. See NewApart for ownSeen.
 const (
 	priorHazard = 0.06
 	priorSeen   = 32.0
 	broadSeen   = 32.0
+	ownSeen     = 256.0
 	fade        = 0.4 // of the hazard from a bin to the next one that nothing has reached
 )
 
@@ -79,10 +80,12 @@ const halfLife = 4096
 // Class is the history of one class of things.
 type Class struct {
 	broader  *Class // the class that has its things too; nil: it has all things
+	apart    bool   // see NewApart
 	returned [bins]float32
 	ended    [bins]float32 // episodes that ended at that age, those that returned among them
 	idle     [bins]float32 // episodes that have not ended, by their present age; see Idle
 	episodes float32       // sum of ended
+	came     float32       // sum of returned
 	worth    [bins]uint16
 }
 
@@ -93,8 +96,17 @@ func New(broader *Class) *Class {
 	if broader == nil {
 		c.Learn()
 	} else {
-		c.worth = broader.worth
+		c.worth, c.apart = broader.worth, broader.apart
 	}
+	return c
+}
+
+// NewApart returns a part whose things are of one kind, unlike those of the broader class: once it has seen ownSeen
+// returns, it believes half as firmly what the broader class shows, and after more even less. So do its own parts. Of
+// things that only may be of a kind, habits change, and a firm belief does better.
+func NewApart(broader *Class) *Class {
+	c := New(broader)
+	c.apart = true
 	return c
 }
 
@@ -104,6 +116,7 @@ func (c *Class) Returned(age uint32) {
 	c.returned[b]++
 	c.ended[b]++
 	c.episodes++
+	c.came++
 }
 
 // Left counts a thing that left at an age without having come back.
@@ -172,6 +185,7 @@ func (c *Class) Learn() {
 	clear(c.idle[:])
 	if c.episodes > halfLife {
 		c.episodes /= 2
+		c.came /= 2
 		for b := range bins {
 			c.returned[b] /= 2
 			c.ended[b] /= 2
@@ -190,6 +204,9 @@ func (c *Class) hazards(hazard *[bins]float64) {
 		for b := range broad {
 			broad[b] = priorHazard
 		}
+	}
+	if c.apart {
+		seen *= ownSeen / (ownSeen + float64(c.came))
 	}
 	var there [bins]float64
 	sum := 0.0
