@@ -51,8 +51,8 @@ func (h *history) copyFrom(dst []kv.Token, from int) {
 	}
 }
 
-// first returns the first n tokens of h.
-func (h *history) first(n int) *history {
+// prefix returns the first n tokens of h.
+func (h *history) prefix(n int) *history {
 	for h != nil && h.end-len(h.tokens) >= n {
 		h = h.before
 	}

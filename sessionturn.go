@@ -122,7 +122,7 @@ func (t *turnOf) prepare(ctx context.Context, req *Request) error {
 func (t *turnOf) prompt(ctx context.Context, req *Request) error {
 	n := t.s.node
 	if last := len(t.input) - 1; t.stopped && last >= 0 && t.input[0].messages != nil {
-		t.base = t.base.first(t.base.Len() - 1) // the template writes the end of the answer
+		t.base = t.base.prefix(t.base.Len() - 1) // the template writes the end of the answer
 	}
 	tokens := t.base.list(1024)
 	for i, x := range t.input {

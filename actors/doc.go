@@ -9,7 +9,7 @@
 //
 // The stages of a request, and where they run:
 //
-//	Open (caller)  door.go       a credit, or refusal; the stream is registered
+//	Open (caller)  open.go       a credit, or refusal; the stream is registered
 //	encode         tokenizer.go  text to tokens, one of a few stateless workers
 //	submit         scheduler.go  queue, match, plan; the only one with state that decides
 //	step           engine.go     the plan goes to the backend, its result comes back;
@@ -21,10 +21,10 @@
 // cache events and keeps the latest ones for readers, and an alarm (alarm.go) wakes the
 // scheduler when a time limit passes while no messages arrive.
 //
-// Mailboxes are unbounded but can't grow: every open request holds a credit of
-// the door and has at most one message in flight to each actor, the engine has
-// at most MaxInflight steps, the pool one want and one give, the alarm one tick.
-// No actor blocks inside Receive.
+// Mailboxes are unbounded but can't grow: every open request holds a credit and has
+// at most one message in flight to each actor, the engine has at most MaxInflight steps,
+// the pool one want and one give, the alarm one tick. No actor blocks
+// inside Receive.
 //
 // State actors stop on a panic and are never restarted, since their state would
 // be lost: the system fails, every open request ends with that error, and the

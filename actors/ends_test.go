@@ -37,16 +37,16 @@ func TestBackendPanicsInClose(t *testing.T) {
 func TestTokenizeCanceled(t *testing.T) {
 	s := start(t, Config{}, cpu.Config{})
 	worker := &tokenizerActor{sys: s}
-	left, err := s.door.enter(1)
+	left, err := s.requests.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}
 	left.Abort(context.Canceled)
 	worker.encode(&encode{stream: left, req: Request{Prompt: prompt}})
-	if _, _, e := drain(t, left); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) || s.door.credits() != 0 {
-		t.Errorf("ending %+v, %d credits taken", e, s.door.credits())
+	if _, _, e := drain(t, left); e.Reason != scheduler.Abort || !errors.Is(e.Err, context.Canceled) || s.requests.credits() != 0 {
+		t.Errorf("ending %+v, %d credits taken", e, s.requests.credits())
 	}
-	open, err := s.door.enter(1)
+	open, err := s.requests.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}

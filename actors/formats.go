@@ -83,7 +83,7 @@ func (a *formatsActor) receive(self *process, message any) {
 // to be invalid or the caller has aborted, and otherwise lets it wait for the format.
 func (a *formatsActor) need(m *needFormat) {
 	if gone := m.submit.stream.gone.Load(); gone != nil {
-		a.sys.door.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
+		a.sys.requests.dismiss(m.submit.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
 	if f := cmp.Or(a.kept.take(m.format), a.refused.take(m.format)); f != nil {
@@ -146,7 +146,7 @@ func (a *formatsActor) compiled(m *compiled) {
 
 func (a *formatsActor) pass(m *submit, f *format) {
 	if f.err != nil {
-		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: f.err})
+		a.sys.requests.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: f.err})
 		return
 	}
 	m.req.Format = f.grammar
@@ -171,7 +171,7 @@ func (a *formatsActor) start() {
 func (a *formatsActor) abort(m *abort) {
 	for f, waits := range a.waiting {
 		if i := slices.IndexFunc(waits, func(w waiter) bool { return w.stream.id == m.id }); i >= 0 {
-			a.sys.door.dismiss(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
+			a.sys.requests.dismiss(waits[i].stream, scheduler.Ending{Reason: scheduler.Abort, Err: m.err})
 			a.setWaiting(f, slices.Delete(waits, i, i+1))
 			return
 		}
@@ -186,7 +186,7 @@ func (a *formatsActor) expire() {
 		kept := waits[:0]
 		for _, w := range waits {
 			if w.until <= now {
-				a.sys.door.dismiss(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
+				a.sys.requests.dismiss(w.stream, scheduler.Ending{Reason: scheduler.Abort, Err: fmt.Errorf("%w: its format is not compiled yet", w.late)})
 				continue
 			}
 			next = min(next, w.until)

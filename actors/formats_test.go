@@ -20,7 +20,7 @@ func formatsAlone(t *testing.T, cfg Config) (*System, *formatsActor, func(Reques
 	a := newFormatsActor(s)
 	t.Cleanup(a.release)
 	return s, a, func(req Request) *Stream {
-		stream, err := s.door.enter(1)
+		stream, err := s.requests.enter(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,8 +78,8 @@ func TestFormatsAreKept(t *testing.T) {
 	if len(a.refused.byKey) != refusedFormats || a.refused.byUse.Len() != refusedFormats {
 		t.Errorf("%d faults are remembered", len(a.refused.byKey))
 	}
-	if s.door.taken != 0 || len(a.waiting)+len(a.compiling) != 0 {
-		t.Errorf("%d credits are missing, %v wait", s.door.taken, a.waiting)
+	if s.requests.taken != 0 || len(a.waiting)+len(a.compiling) != 0 {
+		t.Errorf("%d credits are missing, %v wait", s.requests.taken, a.waiting)
 	}
 }
 
@@ -173,8 +173,8 @@ func TestFormatsAreForgotten(t *testing.T) {
 		t.Errorf("%d formats are waited for, %d in line", len(a.waiting), len(a.turns[0].items))
 	}
 	a.abort(&abort{other.id, context.Canceled})
-	if len(a.waiting) != 1 || len(a.turns) != 0 || s.door.credits() != 1 {
-		t.Errorf("%d formats are waited for, %d in line, %d credits are taken", len(a.waiting), len(a.turns), s.door.credits())
+	if len(a.waiting) != 1 || len(a.turns) != 0 || s.requests.credits() != 1 {
+		t.Errorf("%d formats are waited for, %d in line, %d credits are taken", len(a.waiting), len(a.turns), s.requests.credits())
 	}
 }
 

@@ -44,7 +44,7 @@ func load(t *testing.T, s *System, h *held) []*Stream {
 	gauges(t, s, 2, 9)
 	h.let(steps(1)) // the next one begins a prompt
 	gauges(t, s, 3, 8)
-	last, err := s.door.enter(1)
+	last, err := s.requests.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ func TestKillTokenizer(t *testing.T) {
 	broken := s.spawn("tokenizer", restartOnPanic, func() receiver { return &tokenizerActor{sys: s} })
 	s.workers = append(s.workers, broken)
 	for range 20 { // more than protoactor's default strategy would restart
-		stream, err := s.door.enter(1)
+		stream, err := s.requests.enter(1)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,7 +130,7 @@ func TestKillTokenizer(t *testing.T) {
 			t.Errorf("a request that was not at the tokenizer ended with %v", e.Err)
 		}
 	}
-	stream, err := s.door.enter(1)
+	stream, err := s.requests.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -136,11 +136,11 @@ func gauges(t *testing.T, s *System, running, waiting int) {
 	}
 }
 
-// credits waits until all credits of the door are back.
+// credits waits until all credits are back.
 func credits(t *testing.T, s *System) {
 	t.Helper()
 	for ctx := patience(t); ; {
-		taken := s.door.credits()
+		taken := s.requests.credits()
 		if taken == 0 {
 			return
 		}
@@ -152,10 +152,10 @@ func credits(t *testing.T, s *System) {
 }
 
 // credits returns the number of credits in use.
-func (d *door) credits() int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	return d.taken
+func (o *openRequests) credits() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.taken
 }
 
 // conserve waits until an idle system holds no page, which moves between tiers may do for a moment. A leaked page is an

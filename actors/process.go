@@ -43,7 +43,7 @@ func (p *process) stop() { p.tell(&shutdown{}) }
 func (p *process) quit() { shared().Root.Stop(p.pid) }
 
 // tell sends a message; it never blocks. A message to a stopped actor is lost, on purpose: the
-// system is ending at that time, and the door has ended all requests.
+// system is ending at that time, and has ended all requests.
 func (p *process) tell(message any) { shared().Root.Send(p.pid, message) }
 
 var (

@@ -161,7 +161,7 @@ func TestSamplesStopEachByItself(t *testing.T) {
 	}
 }
 
-// Each sample takes a credit of the door; all come back with the last ending.
+// Each sample takes a credit; all come back with the last ending.
 func TestSamplesTakeCredits(t *testing.T) {
 	h := hold(t, cpu.Config{})
 	s := start(t, Config{Backend: h, MaxRequests: 4}, cpu.Config{})
@@ -181,14 +181,14 @@ func TestSamplesTakeCredits(t *testing.T) {
 		h.let(all)
 		drainAll(t, stream, 3)
 		drain(t, one)
-		if n := s.door.credits(); n != 0 {
+		if n := s.requests.credits(); n != 0 {
 			t.Errorf("all have ended, and %d credits are taken", n)
 		}
 	}
 }
 
 // However a request ends, its credits are back before the caller sees the ending: a caller at
-// the door's limit may then open the next request at once.
+// the limit may then open the next request at once.
 func TestCreditsComeBeforeTheEnding(t *testing.T) {
 	s := start(t, Config{Tokenizers: 1}, cpu.Config{})
 	e := scheduler.Ending{Reason: scheduler.Abort, Err: scheduler.ErrAborted}
@@ -205,7 +205,7 @@ func TestCreditsComeBeforeTheEnding(t *testing.T) {
 			broken.tell(&encode{stream: stream, req: Request{Prompt: prompt}})
 		},
 	} {
-		stream, err := s.door.enter(1)
+		stream, err := s.requests.enter(1)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -151,7 +151,7 @@ func (a *schedulerActor) moved(m *moved) {
 	}
 }
 
-// flush aborts the open requests, whose callers already have their endings from the door, and
+// flush aborts the open requests, whose callers already have their endings, and
 // begins the last writes to the tiers.
 func (a *schedulerActor) flush(m *flush) {
 	now := a.sys.now()

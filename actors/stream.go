@@ -398,7 +398,7 @@ func (s *Stream) finish(out *scheduler.Output) {
 		s.buf = o.insert(s.buf)
 	}
 	if out.Final {
-		s.sys.door.leave(s)
+		s.sys.requests.leave(s)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

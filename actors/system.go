@@ -23,8 +23,8 @@ var ErrClosed = errors.New("actors: closed")
 // System is a running set of actors around one backend. Its methods may be
 // called from any goroutine.
 type System struct {
-	cfg  Config
-	door *door
+	cfg      Config
+	requests *openRequests
 
 	turns     *process
 	workers   []*process // tokenizers
@@ -102,7 +102,7 @@ func startIn(cfg Config, info engine.Info, pool *Pool, owner mempool.Owner) (*Sy
 	if err := errors.Join(err, tiers.begin(s, core)); err != nil {
 		return nil, errors.Join(err, tiers.abandon())
 	}
-	s.door = newDoor(s)
+	s.requests = newOpenRequests(s)
 	// Spawn receivers before senders, so that every sender finds its receiver's address.
 	s.deliverer = s.spawn("deliverer", stopOnPanic, func() receiver { return &delivererActor{} })
 	s.pool = s.spawn("pool", stopOnPanic, func() receiver { return &poolActor{pool: pool, owner: owner} })
@@ -170,7 +170,7 @@ func (s *System) awaitEnd() {
 	defer close(s.ended)
 	// From here on Open refuses, and every open request has its ending, even if a later stage
 	// fails.
-	s.door.close(s.cause)
+	s.requests.close(s.cause)
 	s.flush()
 	// Once the engine has stopped, no step and no move touches a page.
 	s.end(s.engine)

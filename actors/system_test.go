@@ -165,7 +165,7 @@ func cancelInEveryPhase(t *testing.T, cfg scheduler.Config) {
 			switch phase {
 			case "tokenizing":
 				var err error
-				if victim, err = s.door.enter(1); err != nil {
+				if victim, err = s.requests.enter(1); err != nil {
 					t.Fatal(err)
 				}
 			case "queued":

@@ -364,7 +364,7 @@ func TestTiersLateRequest(t *testing.T) {
 	in := &storetest.Injector{}
 	s := start(t, Config{Backend: b, Tiers: Tiers{Stores: []mempool.Store{tierStore(t, kv.TierDisk, t.TempDir(), b.Info(), in)}}}, cpu.Config{})
 	tierAsk(t, s, 0)
-	late, err := s.door.enter(1)
+	late, err := s.requests.enter(1)
 	if err != nil {
 		t.Fatal(err)
 	}

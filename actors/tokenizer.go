@@ -35,7 +35,7 @@ func (a *tokenizerActor) receive(self *process, message any) {
 // skips texts that are no longer wanted, since encoding a long text takes a while.
 func (a *tokenizerActor) encode(m *encode) {
 	select {
-	case <-a.sys.ending: // the door ends the request
+	case <-a.sys.ending: // which ends the request
 		return
 	default:
 	}
@@ -50,7 +50,7 @@ func (a *tokenizerActor) encode(m *encode) {
 		return
 	}
 	if gone := m.stream.gone.Load(); gone != nil {
-		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
+		a.sys.requests.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Abort, Err: *gone})
 		return
 	}
 	// m.req.Tokens belongs to the caller and must not be written to.
@@ -58,7 +58,7 @@ func (a *tokenizerActor) encode(m *encode) {
 	text := Text{Tenant: m.tenant, Namespace: m.req.Namespace, Text: m.req.Prompt, Rendered: m.req.Rendered || len(tokens) > 0, Plain: m.req.Plain, Bounded: true}
 	tokens, err := a.run(tokens, &text, text.options())
 	if err != nil {
-		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		a.sys.requests.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 		return
 	}
 	a.sys.submit(m.stream, m.req, tokens, a.predicted(m.req.Prediction))
@@ -167,7 +167,7 @@ func (a *tokenizerActor) drop(message any, err error) {
 	case !ok:
 		return
 	case m.stream != nil:
-		a.sys.door.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
+		a.sys.requests.dismiss(m.stream, scheduler.Ending{Reason: scheduler.Failed, Err: err})
 	default:
 		m.reply <- encodedText{err: err}
 	}

@@ -55,11 +55,11 @@ func (s *System) Tokenize(ctx context.Context, t Text) ([]kv.Token, error) {
 // Enter takes a credit for work that is not a request. The caller must call leave once, to
 // give the credit back. Enter fails like Open if no credit is left or the system has ended.
 func (s *System) Enter() (leave func(), err error) {
-	stream, err := s.door.enter(1)
+	stream, err := s.requests.enter(1)
 	if err != nil {
 		return nil, err
 	}
-	return func() { s.door.leave(stream) }, nil
+	return func() { s.requests.leave(stream) }, nil
 }
 
 // turnsActor gives texts to the tokenizer workers; the texts of one tenant keep their order.

@@ -62,9 +62,9 @@ type named struct {
 
 // block is a block with at least one name.
 type block struct {
-	Stored                // a run of this block alone; its field Tier is unused
-	holders [kv.Tiers]int // by tier: number of names, over all origins
-	order   uint64        // ascending: parents have lower numbers than their children
+	Stored               // a run of this block alone; its field Tier is unused
+	names  [kv.Tiers]int // by tier: number of names, over all origins
+	order  uint64        // ascending: parents have lower numbers than their children
 }
 
 // lock returns the union of rank r, which is made on first use, locked. If the union is forgotten before it
@@ -213,9 +213,9 @@ func (u *union) add(at int, s Stored, stored func(Stored), removed func(kv.Tier,
 			held = &block{Stored: Stored{Parent: parent, HasParent: hasParent, Blocks: []Block{{hash, b.Local}}}, order: u.order}
 			u.blocks[hash] = held
 		}
-		had := held.holders[s.Tier] > 0
+		had := held.names[s.Tier] > 0
 		if name.tiers&bit == 0 {
-			held.holders[s.Tier]++
+			held.names[s.Tier]++
 			names[b.Hash] = named{hash, name.tiers | bit}
 		}
 		if had {
@@ -241,7 +241,7 @@ func (u *union) addNamed(names map[kv.BlockHash]named, s Stored, stored func(Sto
 		}
 		names[b.Hash] = named{name.hash, name.tiers | bit}
 		held := u.blocks[name.hash]
-		if held.holders[s.Tier]++; held.holders[s.Tier] == 1 {
+		if held.names[s.Tier]++; held.names[s.Tier] == 1 {
 			one := held.Stored
 			one.Tier = s.Tier
 			stored(one)
@@ -257,7 +257,7 @@ func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tie
 	held := u.blocks[name.hash]
 	for tier := range kv.Tier(kv.Tiers) {
 		if name.tiers&tiers&(1<<tier) != 0 {
-			if held.holders[tier]--; held.holders[tier] == 0 {
+			if held.names[tier]--; held.names[tier] == 0 {
 				removed(tier, name.hash)
 			}
 		}
@@ -267,7 +267,7 @@ func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tie
 	} else {
 		delete(u.names[at], h)
 	}
-	if held != nil && held.holders == [len(held.holders)]int{} {
+	if held != nil && held.names == [len(held.names)]int{} {
 		delete(u.blocks, name.hash)
 	}
 }
@@ -275,7 +275,7 @@ func (u *union) release(at int, h kv.BlockHash, tiers uint8, removed func(kv.Tie
 // dump returns all blocks, each as a run of its own and once per tier, parents before children.
 func (u *union) dump() (all []Stored) {
 	for _, b := range slices.SortedFunc(maps.Values(u.blocks), func(a, b *block) int { return cmp.Compare(a.order, b.order) }) {
-		for tier, n := range b.holders {
+		for tier, n := range b.names {
 			if n > 0 {
 				s := b.Stored
 				s.Tier = kv.Tier(tier)

@@ -187,8 +187,8 @@ func (s *Stops) distances() []int32 {
 	return to
 }
 
-// first returns the spot at the beginning of an output.
-func (f *free) first() spot { return spot{quiet: f.Opened && f.quiet != nil} }
+// initial returns the spot at the beginning of an output.
+func (f *free) initial() spot { return spot{quiet: f.Opened && f.quiet != nil} }
 
 // next returns the spot after byte b. If a mark or a start ends there, hit is its index in begun,
 // otherwise -1.

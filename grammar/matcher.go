@@ -73,7 +73,7 @@ func (g *Grammar) NewMatcher() *Matcher {
 func (m *Matcher) Reset() {
 	g := m.g
 	if g.free != nil {
-		*m = Matcher{g: g, set: m.set[:0], ended: true, inFree: true, left: int32(g.free.Most), spot: g.free.first()}
+		*m = Matcher{g: g, set: m.set[:0], ended: true, inFree: true, left: int32(g.free.Most), spot: g.free.initial()}
 		return
 	}
 	m.set = g.start(m.set[:0], stack{frame{node: g.root}, g.bottom})

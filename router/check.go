@@ -161,9 +161,9 @@ func (l *ledger) checkDebts() error {
 		var want, got [asAnswer + 1]int
 		for at := w.active.head; at != none; at = l.slab[at].links[byWorker].next {
 			e := &l.slab[at]
-			want[e.owed]++
-			if e.owed == asToken && !e.prefilling || e.owed != nothing && e.peer != ownPeer {
-				return fmt.Errorf("router: reservation %d of %d is owed %d, prefilling %v", e.id, e.peer, e.owed, e.prefilling)
+			want[e.due]++
+			if e.due == asToken && !e.prefilling || e.due != nothing && e.peer != ownPeer {
+				return fmt.Errorf("router: reservation %d of %d is due %d, prefilling %v", e.id, e.peer, e.due, e.prefilling)
 			}
 		}
 		for at := w.firsts.head; at != none; at = l.slab[at].links[byDebt].next {
@@ -173,7 +173,7 @@ func (l *ledger) checkDebts() error {
 			got[asAnswer]++
 		}
 		if got[asNext], want[nothing] = w.streaming, 0; got != want {
-			return fmt.Errorf("router: worker %v owes %v, its reservations are owed %v", w.id, got, want)
+			return fmt.Errorf("router: worker %v owes %v, its reservations are due %v", w.id, got, want)
 		}
 		if w.stalled {
 			stalled++

@@ -56,20 +56,20 @@ type promise struct {
 
 // debt is the next sign of progress that the worker owes for one reservation.
 type debt struct {
-	owed     owed
+	due      progress
 	sized    bool          // the request gave ExpectedOutput, so the length of the reply is known
 	reserved time.Duration // time of the reservation
 	term     time.Duration // time within which the first token, or the whole answer, is due
 }
 
-// owed is the next sign of progress that a worker owes for a reply.
-type owed uint8
+// progress is the next sign of progress that a worker owes for a reply.
+type progress uint8
 
 const (
-	nothing  owed = iota
-	asToken       // its first token
-	asNext        // another token
-	asAnswer      // all of it
+	nothing  progress = iota
+	asToken           // its first token
+	asNext            // another token
+	asAnswer          // all of it
 )
 
 // affinity holds the effect of a reservation on its session, so that a rollback can undo it.

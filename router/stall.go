@@ -41,7 +41,7 @@ func (d *debts) clear() bool {
 // list returns the list to which reservation e belongs: answers if it is owed a whole answer,
 // else firsts.
 func (d *debts) list(e *reservation) *list {
-	if e.owed == asAnswer {
+	if e.due == asAnswer {
 		return &d.answers
 	}
 	return &d.firsts
@@ -56,7 +56,7 @@ func (d *debts) addDebt(slab []reservation, at int32, req *Request, now, term ti
 	e := &slab[at]
 	e.debt = debt{asToken, req.ExpectedOutput > 0, now, term}
 	if req.Reply == AtOnce {
-		e.owed = asAnswer
+		e.due = asAnswer
 	}
 	d.list(e).push(slab, at)
 }
@@ -64,21 +64,21 @@ func (d *debts) addDebt(slab []reservation, at int32, req *Request, now, term ti
 // endDebt ends what the worker owes for reservation at.
 func (d *debts) endDebt(slab []reservation, at int32) {
 	e := &slab[at]
-	switch e.owed {
+	switch e.due {
 	case asToken, asAnswer:
 		d.list(e).remove(slab, at)
 	case asNext:
 		d.streaming--
 	}
-	e.owed = nothing
+	e.due = nothing
 }
 
 // noteToken notes that the request of reservation at has received tokens. If its first token was
 // owed, the next token is owed from now on.
 func (d *debts) noteToken(slab []reservation, at int32) {
-	if e := &slab[at]; e.owed == asToken {
+	if e := &slab[at]; e.due == asToken {
 		d.endDebt(slab, at)
-		e.owed = asNext
+		e.due = asNext
 		d.streaming++
 	}
 }
@@ -118,9 +118,9 @@ func (l *ledger) lateAt(w *worker) time.Duration {
 	if w.stalled || l.cfg.Stall <= 0 {
 		return at
 	}
-	for _, owed := range [...]*list{&w.firsts, &w.answers} {
-		if owed.head != none {
-			e := &l.slab[owed.head]
+	for _, debts := range [...]*list{&w.firsts, &w.answers} {
+		if debts.head != none {
+			e := &l.slab[debts.head]
 			at = min(at, max(e.reserved, w.heard)+e.term)
 		}
 	}
@@ -137,7 +137,7 @@ func (l *ledger) begun(at int32) {
 	e := &l.slab[at]
 	w := &l.fleet.workers[e.slot]
 	l.fleet.noteProgress(w)
-	if e.owed == asAnswer && !e.sized {
+	if e.due == asAnswer && !e.sized {
 		w.endDebt(l.slab, at)
 	}
 	l.updateNextLate(w)

@@ -48,7 +48,7 @@ func (s *Scheduler) AddOrDisplace(now time.Duration, req Request, out []Output) 
 // nil, all are in the heap again.
 func (w *queue) displace(req *Request, lack int) (groups []*group) {
 	for lack > 0 {
-		if w.displaceable.empty() || w.displaceable.first().req.Priority >= req.Priority {
+		if w.displaceable.empty() || w.displaceable.head().req.Priority >= req.Priority {
 			for _, g := range groups {
 				for _, q := range g.samples {
 					w.offer(q)
@@ -56,7 +56,7 @@ func (w *queue) displace(req *Request, lack int) (groups []*group) {
 			}
 			return nil
 		}
-		g := w.displaceable.first().group
+		g := w.displaceable.head().group
 		for _, q := range g.samples {
 			w.withdraw(q)
 		}

@@ -33,7 +33,7 @@ var dlpm = policy{
 	fair:     true,
 	order: func(cfg *Config, tenants *accounts.Accounts) ordering {
 		tenants.KeepRounds()
-		return &dlpmOrdering{lpmOrdering: newLPM(cfg), tenants: tenants, owed: accounts.Never}
+		return &dlpmOrdering{lpmOrdering: newLPM(cfg), tenants: tenants, skipped: accounts.Never}
 	},
 }
 
@@ -42,7 +42,7 @@ var dlpm = policy{
 type dlpmOrdering struct {
 	lpmOrdering
 	tenants *accounts.Accounts
-	owed    int64 // within a pass: lowest round of the tenants that did not fit
+	skipped int64 // within a pass: lowest round of the tenants that did not fit
 }
 
 // best takes, among the tenants of the lowest round, the best sequence in the order of LPM. If a
@@ -50,7 +50,7 @@ type dlpmOrdering struct {
 // sequence of a later round: otherwise others would get rounds ahead of a tenant whose request is
 // large.
 func (o *dlpmOrdering) best(w *queue, _ uint64) (best *sequence) {
-	lowest := o.owed
+	lowest := o.skipped
 	for _, l := range w.lanes {
 		if !w.closed(l) {
 			o.tenants.Lift(l.key.tenant)
@@ -78,10 +78,10 @@ func (o *dlpmOrdering) tries(q *sequence) { o.tenants.Reach(q.group.tenant.Round
 // passes sets o.owed to the lowest round among the tenants of the waiting sequences in unfit, to
 // accounts.Never if there are none.
 func (o *dlpmOrdering) passes(unfit []*sequence) {
-	o.owed = accounts.Never
+	o.skipped = accounts.Never
 	for _, q := range unfit {
 		if q.place == waiting {
-			o.owed = min(o.owed, q.group.tenant.Round())
+			o.skipped = min(o.skipped, q.group.tenant.Round())
 		}
 	}
 }

@@ -19,7 +19,7 @@
 //
 // The files, in the order of a request's life:
 //
-//   - Add: door.go checks the request with validate.go and puts it into the queue;
+//   - Add: add.go checks the request with validate.go and puts it into the queue;
 //     displace.go makes room in a full one.
 //   - Queue: queue.go and lane.go hold the waiting sequences, order.go takes the next one.
 //     policy.go lists the policies that rank them; each has a file. internal/accounts has the

@@ -47,8 +47,8 @@ func (a item) Before(b item) bool {
 // Place implements heap.Places.
 func (o order) Place(x item, at int) { x.q.wait.heapAt[o] = at }
 
-// first returns the first sequence of a heap that is not empty.
-func (h *seqHeap) first() *sequence { return h.Items[0].q }
+// head returns the first sequence of a heap that is not empty.
+func (h *seqHeap) head() *sequence { return h.Items[0].q }
 
 func (h *seqHeap) empty() bool { return len(h.Items) == 0 }
 

@@ -23,4 +23,4 @@ type laneKey struct {
 }
 
 // head returns the sequence of lowest rank, which goes first. The lane must not be empty.
-func (l *lane) head() *sequence { return l.ranked.first() }
+func (l *lane) head() *sequence { return l.ranked.head() }

@@ -50,7 +50,7 @@ func (w *queue) longestWaiting() *sequence {
 		if w.closed(l) {
 			continue
 		}
-		q := l.aged.first()
+		q := l.aged.head()
 		// closed looks at the lane's first sequence by rank. That may outrank lastLong while
 		// the oldest sequence, q, does not.
 		if l.key.long && w.longFull(q) {

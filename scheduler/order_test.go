@@ -185,7 +185,7 @@ func TestLaneSorts(t *testing.T) {
 		} else {
 			i := rng.IntN(len(all))
 			if rng.IntN(2) == 0 {
-				i = slices.Index(all, l.first())
+				i = slices.Index(all, l.head())
 			}
 			l.remove(all[i])
 			all = slices.Delete(all, i, i+1)
@@ -197,8 +197,8 @@ func TestLaneSorts(t *testing.T) {
 				}
 				return 1
 			})
-			if l.first() != first {
-				t.Fatalf("after %d: head %d, want %d", i, l.first().arrival, first.arrival)
+			if l.head() != first {
+				t.Fatalf("after %d: head %d, want %d", i, l.head().arrival, first.arrival)
 			}
 		}
 	}

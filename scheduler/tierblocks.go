@@ -67,17 +67,17 @@ func (b *tierBlocks) appendKnown(hashes []kv.BlockHash, x *mempool.Extent, end i
 	return hashes
 }
 
-// last returns the hash of the last block that ends in the extent or before it, and false
+// lastHash returns the hash of the last block that ends in the extent or before it, and false
 // if there is none.
-func (x *extentBlocks) last() (h kv.BlockHash, has bool) {
+func (x *extentBlocks) lastHash() (h kv.BlockHash, has bool) {
 	if n := len(x.blocks); n > 0 {
 		return x.blocks[n-1].Hash, true
 	}
 	return x.above, x.hasAbove
 }
 
-// first returns the hash of the extent's first block, 0 if it has none.
-func (x *extentBlocks) first() kv.BlockHash {
+// firstHash returns the hash of the extent's first block, 0 if it has none.
+func (x *extentBlocks) firstHash() kv.BlockHash {
 	if len(x.blocks) == 0 {
 		return 0
 	}
@@ -144,7 +144,7 @@ func (b *tierBlocks) dump(dst []kv.Event) []kv.Event {
 	}
 	all := slices.Collect(maps.Values(b.known))
 	slices.SortFunc(all, func(x, y *extentBlocks) int {
-		return cmp.Or(cmp.Compare(x.depth, y.depth), cmp.Compare(x.first(), y.first()))
+		return cmp.Or(cmp.Compare(x.depth, y.depth), cmp.Compare(x.firstHash(), y.firstHash()))
 	})
 	for _, x := range all {
 		parent, hasParent := x.above, x.hasAbove
@@ -197,7 +197,7 @@ func (b *tierBlocks) of(x *mempool.Extent, hashes []kv.BlockHash) *extentBlocks 
 			e.opaque = true
 			return e
 		}
-		e.above, e.hasAbove = p.last()
+		e.above, e.hasAbove = p.lastHash()
 		e.depth = p.depth + len(p.blocks)
 		tokens = slices.Concat(p.rest, tokens)
 	}

@@ -299,6 +299,22 @@ func (c *call) flush() bool {
 // respond runs reqs, n choices each, and answers with the one JSON object that out makes of the
 // pieces, once all pieces have arrived.
 func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
+	bytes := func(p *piece) int { return keptBytes(&p.Piece) + collectedBytes(&p.Piece) }
+	if _, err := c.collect(reqs, n, bytes, func(f *flow, p *piece) {
+		if out.Piece(p.prompt, &p.Piece); out.Repeated() {
+			f.end()
+		}
+	}); err != nil {
+		return err
+	}
+	buf := c.s.buffer()
+	defer c.s.release(buf)
+	*buf = out.Append((*buf)[:0])
+	return c.json(http.StatusOK, *buf)
+}
+
+// collect runs reqs, n choices each, until all pieces have arrived. It charges each for its bytes, and then takes it.
+func (c *call) collect(reqs []coppice.Request, n int, bytes func(*piece) int, take func(*flow, *piece)) (*flow, error) {
 	c.client.Rest()
 	f, err := c.open(reqs, n)
 	for last := false; err == nil && !last; {
@@ -309,19 +325,11 @@ func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
 		}
 		last = f.pass(time.Now(), p)
 		if err == nil {
-			err = c.charge(keptBytes(&p.Piece) + collectedBytes(&p.Piece))
+			err = c.charge(bytes(p))
 		}
 		if err == nil {
-			if out.Piece(p.prompt, &p.Piece); out.Repeated() {
-				f.end()
-			}
+			take(f, p)
 		}
 	}
-	if err != nil {
-		return err
-	}
-	buf := c.s.buffer()
-	defer c.s.release(buf)
-	*buf = out.Append((*buf)[:0])
-	return c.json(http.StatusOK, *buf)
+	return f, err
 }

@@ -111,20 +111,8 @@ func (c *call) shorten(reqs []coppice.Request) error {
 // embed runs reqs, sets vectors to their embeddings and adds their tokens to usage. All of them have ended
 // when it returns nil.
 func (c *call) embed(reqs []coppice.Request, vectors [][]float32, usage *conversation.Usage) error {
-	c.client.Rest()
-	f, err := c.open(reqs, 1)
-	for last := false; err == nil && !last; {
-		var p *piece
-		if p, err = f.next(nil); p.Begun {
-			c.begun()
-			continue
-		}
-		last = f.pass(time.Now(), p)
-		if err == nil {
-			err = c.charge(vectorBytes * len(p.Embedding))
-		}
-		vectors[p.prompt] = p.Embedding
-	}
+	bytes := func(p *piece) int { return vectorBytes * len(p.Embedding) }
+	f, err := c.collect(reqs, 1, bytes, func(_ *flow, p *piece) { vectors[p.prompt] = p.Embedding })
 	if err != nil {
 		return err
 	}

@@ -33,7 +33,7 @@ func (c *call) messages() error {
 	if err := c.converse(&ask.Turn, &messagesWire{s: c.s, ask: ask}); err != nil || keep == 0 {
 		return err
 	}
-	c.s.keeping.keep(c, c.session(ask.Session, ask.CacheSalt), keep)
+	c.s.pins.pin(c, c.session(ask.Session, ask.CacheSalt), keep)
 	return nil
 }
 

@@ -47,7 +47,7 @@ type Server struct {
 	memory    *coppice.Memory // the node's
 	responses *stored.Store
 	breaks    *prefixbreak.Watch
-	keeping   keeping
+	pins      keptPins
 	renders   chan struct{} // holds an element for each conversation that is rendered
 	buffers   sync.Pool     // of *[]byte
 
@@ -161,7 +161,7 @@ func New(cfg Config) (*Server, error) {
 	if tok := cfg.Node.Tokenizer(); tok != nil {
 		s.policies.controls = chat.NewControls(tok.ControlTokens())
 	}
-	s.keeping.most = cfg.Node.Limits().PinnedTokens
+	s.pins.most = cfg.Node.Limits().PinnedTokens
 	s.policies.calling = tool.CallingOf(cfg.Template, cfg.Node.Tokenizer(), cfg.CallForm, cfg.ToolsPrompt)
 	most, tooLong := cfg.Node.PromptBytes()
 	s.policies.longest, s.policies.tooLong = most, errorOf(tooLong)

@@ -122,8 +122,8 @@ func (o Objectives) String() string {
 	return strings.Join(parts, ",")
 }
 
-// kept reports whether s, a request that did not fail, met all objectives.
-func (o *Objectives) kept(s *sample) bool {
+// met reports whether s, a request that did not fail, met all objectives.
+func (o *Objectives) met(s *sample) bool {
 	tpot, _ := s.tpot()
 	if over(s.ttft, o.TTFT) || over(tpot, o.TPOT) || over(s.e2el, o.E2EL) {
 		return false

@@ -107,7 +107,7 @@ func (r *record) add(s *sample, begin time.Time, slo *Objectives) {
 		r.cacheable += s.prompt
 	}
 	r.reached.add(s)
-	if slo != nil && slo.kept(s) {
+	if slo != nil && slo.met(s) {
 		r.good++
 	}
 	r.e2el.add(s.e2el)

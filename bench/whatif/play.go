@@ -227,9 +227,9 @@ func (p *play) overlaps() (all []router.Overlap) {
 	return all
 }
 
-// first returns when the first token of a request comes from worker w, if the request goes there now, and the tokens that it finds
+// firstToken returns when the first token of a request comes from worker w, if the request goes there now, and the tokens that it finds
 // cached.
-func (p *play) first(w *worker, q *request) (at time.Duration, cached, running int) {
+func (p *play) firstToken(w *worker, q *request) (at time.Duration, cached, running int) {
 	start := max(p.now, w.free)
 	cached = min(q.decision.PromptTokens-1, w.found(p.chain, math.MaxInt64)*p.rec.Head.BlockTokens)
 	for _, end := range w.ends {
@@ -247,12 +247,12 @@ func (p *play) send(i int, d *router.Decision) {
 	best := time.Duration(math.MaxInt64)
 	for k := range p.workers {
 		if p.workers[k].rank == d.Worker || p.eligible(k, q.decision) {
-			first, _, _ := p.first(&p.workers[k], q)
+			first, _, _ := p.firstToken(&p.workers[k], q)
 			best = min(best, first)
 		}
 	}
 	w := &p.workers[at]
-	first, cached, running := p.first(w, q)
+	first, cached, running := p.firstToken(w, q)
 	end := first + p.speed.decode(q.output-1, running)
 	w.ends = append(slices.DeleteFunc(w.ends, func(t time.Duration) bool { return t <= p.now }), end)
 	w.use(p.chain, first)

@@ -73,14 +73,14 @@ func (it *item) appendTo(dst []byte, id string) []byte {
 func (r *reading) readInput(v value) {
 	if v.Raw[0] == '"' {
 		r.thread.add(chat.Message{Role: "user", Content: r.Text(v)})
-		r.keep(item{content: v.Raw, role: "user"})
+		r.store(item{content: v.Raw, role: "user"})
 		return
 	}
 	r.readItems(v)
 }
 
-// keep keeps an item of the request itself to be stored.
-func (r *reading) keep(it item) {
+// store takes an item of the request itself into what is stored.
+func (r *reading) store(it item) {
 	if r.keeps && !r.Lenient {
 		r.ask.items = append(r.ask.items, it)
 	}
@@ -97,12 +97,12 @@ func (r *reading) readItems(v value) {
 	}
 }
 
-// given are the members of an item, by name.
-type given map[string]value
+// itemValues are the members of an item, by name.
+type itemValues map[string]value
 
 // item reads an item of the conversation.
 func (r *reading) item(v value) {
-	list, all := r.Object(v, "an item, which is an object"), given{}
+	list, all := r.Object(v, "an item, which is an object"), itemValues{}
 	for _, f := range list {
 		all[string(f.Name)] = f.Value
 	}
@@ -129,7 +129,7 @@ func (r *reading) item(v value) {
 	case "":
 		return
 	}
-	r.keep(it)
+	r.store(it)
 }
 
 // itemFields are the members that items of each kind may have.
@@ -143,7 +143,7 @@ var itemFields = map[string]map[string]bool{
 
 // kindOf returns the type of an item with these members. A message needs none, nor does a reference. It is "" for a type that
 // is not supported, which a proxy takes for a doubt.
-func (r *reading) kindOf(v value, all given) (kind string) {
+func (r *reading) kindOf(v value, all itemValues) (kind string) {
 	at, ok := all["type"]
 	switch {
 	case ok:
@@ -169,7 +169,7 @@ func (r *reading) kindOf(v value, all given) (kind string) {
 }
 
 // message reads {"role", "content"}.
-func (r *reading) message(v value, all given, it *item) {
+func (r *reading) message(v value, all itemValues, it *item) {
 	role := "user"
 	if at, ok := all["role"]; ok {
 		role = r.OneOf(at, "user", "assistant", "system", "developer")
@@ -261,7 +261,7 @@ func (r *reading) part(v value) string {
 }
 
 // need returns the text of a member that an item must have.
-func (r *reading) need(v value, all given, name string) string {
+func (r *reading) need(v value, all itemValues, name string) string {
 	at, ok := all[name]
 	if !ok {
 		r.Missing(v.At(name))
@@ -271,7 +271,7 @@ func (r *reading) need(v value, all given, name string) string {
 }
 
 // call reads a call by the assistant: {"call_id", "name", "arguments"}.
-func (r *reading) call(v value, all given) {
+func (r *reading) call(v value, all itemValues) {
 	call := chat.ToolCall{ID: r.need(v, all, "call_id"), Name: r.need(v, all, "name")}
 	if r.need(v, all, "arguments"); all["arguments"].Raw != nil {
 		call.Arguments = all["arguments"].Raw
@@ -281,7 +281,7 @@ func (r *reading) call(v value, all given) {
 }
 
 // result reads what a tool has returned: {"call_id", "output"}.
-func (r *reading) result(v value, all given) {
+func (r *reading) result(v value, all itemValues) {
 	m := chat.Message{Role: "tool", ToolCallID: r.need(v, all, "call_id")}
 	if out, ok := all["output"]; ok {
 		m.Content, m.Parts = r.content(out)
@@ -295,7 +295,7 @@ func (r *reading) result(v value, all given) {
 }
 
 // thought reads earlier reasoning: its content, else its summary. Encrypted content can't be read, and is left out.
-func (r *reading) thought(v value, all given) {
+func (r *reading) thought(v value, all itemValues) {
 	text := ""
 	for _, name := range []string{"summary", "content"} {
 		if at, ok := all[name]; ok {
@@ -312,7 +312,7 @@ func (r *reading) thought(v value, all given) {
 }
 
 // reference reads the stored item that v refers to.
-func (r *reading) reference(v value, all given) {
+func (r *reading) reference(v value, all itemValues) {
 	id := r.need(v, all, "id")
 	if r.Lenient {
 		r.names = id

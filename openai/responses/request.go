@@ -82,7 +82,7 @@ type setter func(r *reading, v value)
 var fields = map[string]setter{
 	"model":                func(r *reading, v value) { r.ask.Model = r.Text(v) },
 	"input":                func(r *reading, v value) { r.late.input = v },
-	"instructions":         func(r *reading, v value) { r.late.instructions, r.ask.shown.instructions = v, r.kept(v) },
+	"instructions":         func(r *reading, v value) { r.late.instructions, r.ask.shown.instructions = v, r.repeated(v) },
 	"previous_response_id": func(r *reading, v value) { r.late.previous = v },
 	"tools":                (*reading).readTools,
 	"tool_choice":          (*reading).toolChoice,
@@ -107,10 +107,10 @@ var fields = map[string]setter{
 		}
 	},
 	"metadata":               (*reading).metadata,
-	"user":                   func(r *reading, v value) { r.ask.User, r.ask.shown.user = r.Text(v), r.kept(v) },
-	"safety_identifier":      func(r *reading, v value) { r.Text(v); r.ask.shown.safety = r.kept(v) },
+	"user":                   func(r *reading, v value) { r.ask.User, r.ask.shown.user = r.Text(v), r.repeated(v) },
+	"safety_identifier":      func(r *reading, v value) { r.Text(v); r.ask.shown.safety = r.repeated(v) },
 	"prompt_cache_key":       (*reading).cacheKey,
-	"prompt_cache_retention": func(r *reading, v value) { r.Text(v); r.ask.shown.retention = r.kept(v) },
+	"prompt_cache_retention": func(r *reading, v value) { r.Text(v); r.ask.shown.retention = r.repeated(v) },
 	"prompt_cache_options":   func(*reading, value) {},
 	"service_tier":           func(r *reading, v value) { r.Text(v) },
 	"store":                  func(r *reading, v value) { r.ask.Store = r.Flag(v) },
@@ -218,7 +218,7 @@ func (r *reading) cacheKey(v value) {
 	if len(s) > maxSession {
 		r.Fail(v, "invalid_value", "%s has %d bytes, want at most %d: give a hash of it", v, len(s), maxSession)
 	}
-	r.ask.Session, r.ask.shown.cacheKey = s, r.kept(v)
+	r.ask.Session, r.ask.shown.cacheKey = s, r.repeated(v)
 }
 
 // include reads the list of parts that the answer should have in addition.
@@ -238,7 +238,7 @@ func (r *reading) include(v value) {
 func (r *reading) text(v value) {
 	r.Fields(v, "text.", map[string]func(value){
 		"format":    r.format,
-		"verbosity": func(v value) { r.Text(v); r.ask.shown.verbosity = r.kept(v); r.Ignore("text.verbosity") }, // models here have no such setting
+		"verbosity": func(v value) { r.Text(v); r.ask.shown.verbosity = r.repeated(v); r.Ignore("text.verbosity") }, // models here have no such setting
 	})
 }
 
@@ -254,7 +254,7 @@ func (r *reading) format(v value) {
 		"strict": func(v value) { r.Flag(v) },
 		"schema": func(v value) { r.Object(v, "a JSON schema, which is an object"); schema = v },
 	})
-	r.ask.shown.format = r.kept(v)
+	r.ask.shown.format = r.repeated(v)
 	a := r.ask
 	switch {
 	case kind == "":
@@ -280,7 +280,7 @@ func (r *reading) reasoning(v value) {
 	r.Fields(v, "reasoning.", map[string]func(value){
 		"effort": func(v value) {
 			if r.IsText(v) {
-				r.ask.Options.Variables, s.effort = map[string]json.RawMessage{"reasoning_effort": v.Raw}, r.kept(v)
+				r.ask.Options.Variables, s.effort = map[string]json.RawMessage{"reasoning_effort": v.Raw}, r.repeated(v)
 			}
 		},
 		"summary":          summary,
@@ -301,7 +301,7 @@ func (r *reading) metadata(v value) {
 			r.Fail(f, "invalid_value", "%s has over 512 characters", f)
 		}
 	}
-	r.ask.shown.metadata = r.kept(v)
+	r.ask.shown.metadata = r.repeated(v)
 }
 
 // history reads the conversation of a stored response and of those before it, without their instructions.
@@ -345,9 +345,9 @@ func (r *reading) stored(v value, id string) *Stored {
 	return s
 }
 
-// kept returns v in the form in which a response repeats it: on one line, since an event is one, and as sound UTF-8. A proxy
+// repeated returns v in the form in which a response repeats it: on one line, since an event is one, and as sound UTF-8. A proxy
 // needs none of it.
-func (r *reading) kept(v value) []byte {
+func (r *reading) repeated(v value) []byte {
 	if r.Lenient {
 		return nil
 	}

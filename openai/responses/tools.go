@@ -27,7 +27,7 @@ func (r *reading) readTools(v value) {
 	if len(all) > 0 {
 		r.ask.Options.Tools = all
 	}
-	r.ask.shown.tools = r.kept(v)
+	r.ask.shown.tools = r.repeated(v)
 	r.OfPrompt = false
 }
 
@@ -87,7 +87,7 @@ func (r *reading) tool(v value) json.RawMessage {
 // sees no tools; with some allowed it sees all, so that the prompt stays the same.
 func (r *reading) toolChoice(v value) {
 	c := &r.choice
-	c.From, r.ask.shown.choice = "tool_choice", r.kept(v)
+	c.From, r.ask.shown.choice = "tool_choice", r.repeated(v)
 	if v.Raw[0] != '{' {
 		s := r.OneOf(v, "none", "auto", "required")
 		c.None, c.Required = s == "none", s == "required"

@@ -103,7 +103,7 @@ func (a *Approximate) Route(h kv.Rank, run Run, now time.Duration) error {
 // Expire removes the blocks that were last routed at least cfg.TTL before now, and returns their
 // number, summed over holders.
 func (a *Approximate) Expire(now time.Duration) (blocks int) {
-	for t, ok := a.timers.first(); ok && t.expires <= now; t, ok = a.timers.first() {
+	for t, ok := a.timers.earliest(); ok && t.expires <= now; t, ok = a.timers.earliest() {
 		blocks += a.retire(a.timers.pop(), a.x.held)
 	}
 	a.x.verify("Expire")
@@ -268,8 +268,8 @@ func (ts *timers) remove(at int) timer {
 	return t
 }
 
-// first returns the earliest timer, if there is one.
-func (ts *timers) first() (timer, bool) {
+// earliest returns the earliest timer, if there is one.
+func (ts *timers) earliest() (timer, bool) {
 	if len(ts.heap.Items) == 0 {
 		return timer{}, false
 	}

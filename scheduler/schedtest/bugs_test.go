@@ -80,7 +80,7 @@ func (p *planting) setup(w *setup) {
 		w.failRows(p.o, 20)
 	case NoFloor:
 		w.crowd()
-	case TimidDoor, LoseDisplaced:
+	case NoDisplacing, LoseDisplaced:
 		w.crowd()
 		w.cfg.Displace, w.cfg.MaxQueued, w.cfg.MaxRunning, w.cfg.Tenant.MaxQueued = true, 3, 2, 0
 	}
@@ -121,7 +121,7 @@ func (p *planting) config(cfg scheduler.Config, info *engine.Info) scheduler.Con
 		cfg.PreemptThreshold = 1
 	case NoFloor:
 		cfg.PromptFloor = -1
-	case TimidDoor:
+	case NoDisplacing:
 		cfg.Displace = false
 	}
 	return cfg

@@ -73,7 +73,7 @@ func newCheckers(r *rig) []checker {
 		newLedger(r),
 		&inflight{watcher{r, "inflight"}, map[uint64]uint64{}},
 		&sanitizer{watcher{r, "sanitizer"}},
-		&door{watcher{r, "door"}},
+		&refusals{watcher{r, "refusals"}},
 		&rowLimits{watcher: watcher{r, "rows"}},
 		&promptFloor{watcher{r, "floor"}},
 		&precedence{watcher: watcher{r, "precedence"}},

@@ -112,9 +112,9 @@ const (
 	KeepCredit   // a tenant keeps the unused part of its share
 	ChargeCached // cached tokens are charged like computed ones
 
-	// door
-	LongQueue // the queue accepts more than its limit
-	TimidDoor // a full queue displaces no request
+	// refusals
+	LongQueue    // the queue accepts more than its limit
+	NoDisplacing // a full queue displaces no request
 
 	// twin
 	HiddenDraw // a random number is drawn that does not depend on the seed
@@ -150,7 +150,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	NoFloor:       {"no-floor", "floor", ""},
 	Eager:         {"eager", "precedence", ""},
 	PreemptAgain:  {"preempt-again", "precedence", ""},
-	TimidDoor:     {"timid-door", "door", ""},
+	NoDisplacing:  {"no-displacing", "refusals", ""},
 	GrantTwice:    {"grant-twice", "ledger", ""},
 	LosePage:      {"lose-page", "ledger", ""},
 	ForeignPage:   {"foreign-page", "ledger", ""},
@@ -183,7 +183,7 @@ var plants = [plantCount]struct{ name, checker, or string }{
 	ForgiveDebts:  {"forgive-debts", "shares", ""},
 	KeepCredit:    {"keep-credit", "shares", ""},
 	ChargeCached:  {"charge-cached", "shares", ""},
-	LongQueue:     {"long-queue", "door", ""},
+	LongQueue:     {"long-queue", "refusals", ""},
 	HiddenDraw:    {"hidden-draw", "twin", ""},
 }
 

@@ -58,6 +58,6 @@ var plantSeeds = [plantCount][]uint64{
 	54: {12, 36},   // keep-credit
 	55: {5, 6},     // charge-cached
 	56: {2, 9},     // long-queue
-	57: {1, 2},     // timid-door
+	57: {1, 2},     // no-displacing
 	58: {1, 2},     // hidden-draw
 }

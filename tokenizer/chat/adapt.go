@@ -25,23 +25,23 @@ type adapter struct {
 }
 
 // adapt changes the values.
-func (a *adapter) adapt(given map[string]any) {
-	a.tools, _ = given["tools"].(*list)
+func (a *adapter) adapt(vars map[string]any) {
+	a.tools, _ = vars["tools"].(*list)
 	p := a.plan
 	if p.functions {
-		a.functions(given)
+		a.functions(vars)
 	}
 	switch {
 	case p.tools:
-		given["tools"] = nil
+		vars["tools"] = nil
 	case p.fill && a.tools != nil:
-		given["tools"] = a.filled()
+		vars["tools"] = a.filled()
 	}
-	if p.empty && given["tools"] == nil {
-		given["tools"] = &list{}
+	if p.empty && vars["tools"] == nil {
+		vars["tools"] = &list{}
 	}
 	if p.tools || p.calls || p.results || p.single || p.text || p.short {
-		given["messages"] = &list{items: a.turns(given["messages"].(*list).items)}
+		vars["messages"] = &list{items: a.turns(vars["messages"].(*list).items)}
 	}
 }
 

@@ -104,7 +104,7 @@ func (a *adapter) described(d *dict) *dict {
 // functions sets the variables functions and datetime, unless the request has them.
 //
 // Source: the model card of fireworks-ai/llama-3-firefunction-v2.
-func (a *adapter) functions(given map[string]any) {
+func (a *adapter) functions(vars map[string]any) {
 	all := &list{}
 	if a.tools != nil {
 		for _, t := range a.tools.items {
@@ -113,8 +113,8 @@ func (a *adapter) functions(given map[string]any) {
 		}
 	}
 	for name, text := range map[string]string{"functions": a.json(all), "datetime": a.now} {
-		if _, ok := given[name]; !ok {
-			given[name] = text
+		if _, ok := vars[name]; !ok {
+			vars[name] = text
 		}
 	}
 }

@@ -144,7 +144,7 @@ func (t *Table) Kept(b *engine.Batch, f *Format, at State) (engine.MaskID, bool)
 // not have a mask with these bits under any id, they are added to b.
 func (t *Table) Keep(b *engine.Batch, f *Format, at State, bits []uint64) engine.MaskID {
 	p := t.find(b, bits)
-	f.keep(t.planted(at), p)
+	f.remember(t.planted(at), p)
 	return t.name(b, p.id)
 }
 
@@ -156,8 +156,8 @@ func (t *Table) planted(at State) State {
 	return at
 }
 
-// keep remembers that the mask of the state at is kept at p.
-func (f *Format) keep(at State, p place) {
+// remember notes that the mask of the state at is kept at p.
+func (f *Format) remember(at State, p place) {
 	if len(f.places) >= mostStates {
 		clear(f.places)
 	}

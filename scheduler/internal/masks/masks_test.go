@@ -82,7 +82,7 @@ func TestFormatsAreForgotten(t *testing.T) {
 			t.Fatal("equal requests share nothing")
 		}
 		for state := range uint64(mostStates + 2) {
-			f.keep(State{state, 1}, place{})
+			f.remember(State{state, 1}, place{})
 		}
 		if len(table.formats) > mostFormats || len(f.places) > mostStates {
 			t.Fatalf("%d formats, %d states are remembered", len(table.formats), len(f.places))

@@ -114,9 +114,9 @@ type Request struct {
 	QueueTimeout time.Duration
 }
 
-// door admits requests while there are credits, and holds every open stream: whatever happens
-// to the actors, it can end them all.
-type door struct {
+// openRequests admits requests while there are credits, and holds every open stream: whatever
+// happens to the actors, it can end them all.
+type openRequests struct {
 	sys *System
 
 	mu     sync.Mutex
@@ -126,8 +126,8 @@ type door struct {
 	closed error
 }
 
-func newDoor(s *System) *door {
-	return &door{sys: s, open: make(map[scheduler.RequestID]*Stream)}
+func newOpenRequests(s *System) *openRequests {
+	return &openRequests{sys: s, open: make(map[scheduler.RequestID]*Stream)}
 }
 
 // Open accepts a request or refuses it: with scheduler.ErrQueueFull if MaxRequests are open,
@@ -156,7 +156,7 @@ func (s *System) Open(req Request) (*Stream, error) {
 			return nil, fmt.Errorf("%w: StopStrings: %w", scheduler.ErrInvalid, err)
 		}
 	}
-	stream, err := s.door.enter(req.Samples)
+	stream, err := s.requests.enter(req.Samples)
 	if err != nil {
 		return nil, err
 	}
@@ -236,49 +236,49 @@ func (s *System) pass(m *submit, format grammar.Format) {
 
 // enter takes as many credits as samples says, and registers a new stream with that many
 // samples. It fails with scheduler.ErrQueueFull if there are not enough credits, and with
-// the cause of the end if the door is closed.
-func (d *door) enter(samples int) (*Stream, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed != nil {
-		return nil, d.closed
+// the cause of the end after close.
+func (o *openRequests) enter(samples int) (*Stream, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.closed != nil {
+		return nil, o.closed
 	}
-	if d.taken+samples > d.sys.cfg.MaxRequests {
-		return nil, fmt.Errorf("%w: %d requests are open, at most %d may be", scheduler.ErrQueueFull, d.taken, d.sys.cfg.MaxRequests)
+	if o.taken+samples > o.sys.cfg.MaxRequests {
+		return nil, fmt.Errorf("%w: %d requests are open, at most %d may be", scheduler.ErrQueueFull, o.taken, o.sys.cfg.MaxRequests)
 	}
-	d.taken += samples
-	d.lastID++
-	stream := newStream(d.lastID, d.sys, samples)
-	d.open[stream.id] = stream
+	o.taken += samples
+	o.lastID++
+	stream := newStream(o.lastID, o.sys, samples)
+	o.open[stream.id] = stream
 	return stream, nil
 }
 
 // dismiss gives the ending e to all samples of a request that the scheduler has never
 // received.
-func (d *door) dismiss(stream *Stream, e scheduler.Ending) {
-	d.leave(stream) // before the caller sees the ending
+func (o *openRequests) dismiss(stream *Stream, e scheduler.Ending) {
+	o.leave(stream) // before the caller sees the ending
 	stream.end(e)
 }
 
 // leave returns the credits of a request. It is called when no message about the request is
 // left in flight. After close it does nothing.
-func (d *door) leave(stream *Stream) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if _, ok := d.open[stream.id]; ok { // else the door is closed
-		delete(d.open, stream.id)
-		d.taken -= len(stream.samples)
+func (o *openRequests) leave(stream *Stream) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, ok := o.open[stream.id]; ok { // else all are ended
+		delete(o.open, stream.id)
+		o.taken -= len(stream.samples)
 	}
 }
 
-// close makes the door refuse later requests with the error cause. The open requests fail
+// close refuses later requests with the error cause. The open requests fail
 // with the same error.
-func (d *door) close(cause error) {
-	d.mu.Lock()
-	d.closed = cause
-	streams := slices.Collect(maps.Values(d.open))
-	clear(d.open)
-	d.mu.Unlock()
+func (o *openRequests) close(cause error) {
+	o.mu.Lock()
+	o.closed = cause
+	streams := slices.Collect(maps.Values(o.open))
+	clear(o.open)
+	o.mu.Unlock()
 	for _, stream := range streams {
 		stream.end(scheduler.Ending{Reason: scheduler.Failed, Err: cause})
 	}

@@ -12,7 +12,7 @@ import (
 
 // TestKeepingAdmits: a tenant's older conversations make room for its newer ones, and not those of others.
 func TestKeepingAdmits(t *testing.T) {
-	k := &keeping{most: 800}
+	k := &keptPins{most: 800}
 	now := time.Unix(1000, 0)
 	for i, tc := range []struct {
 		tenant, name string
@@ -26,7 +26,7 @@ func TestKeepingAdmits(t *testing.T) {
 		{"d", "1", 1, 0, true, ""}, {"d", "2", 20, 0, true, "d1"}, {"c", "1", 200, 5 * time.Minute, true, ""}, {"b", "2", 200, 0, true, ""},
 	} {
 		now = now.Add(tc.later)
-		dropped, ok := k.admit(now, kept{coppice.SessionRef{Tenant: tc.tenant, Name: tc.name}, tc.tokens, now.Add(5 * time.Minute)})
+		dropped, ok := k.admit(now, keptPin{coppice.SessionRef{Tenant: tc.tenant, Name: tc.name}, tc.tokens, now.Add(5 * time.Minute)})
 		text := ""
 		for _, s := range dropped {
 			text += s.Tenant + s.Name

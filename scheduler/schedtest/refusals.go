@@ -8,11 +8,11 @@ import (
 	"github.com/coppice-llm/coppice/scheduler"
 )
 
-// door checks that a request is refused with an error that applies to it, and accepted if none
+// refusals checks that a request is refused with an error that applies to it, and accepted if none
 // does.
-type door struct{ watcher }
+type refusals struct{ watcher }
 
-func (c *door) added(o *order, err error) {
+func (c *refusals) added(o *order, err error) {
 	reasons := c.reasons(o, err == nil)
 	if err == nil {
 		if len(reasons) > 0 {
@@ -28,7 +28,7 @@ func (c *door) added(o *order, err error) {
 
 // reasons lists the errors with which the request o may be refused. accepted says that the
 // scheduler has accepted it, so that its samples are in the scheduler's counts already.
-func (c *door) reasons(o *order, accepted bool) []error {
+func (c *refusals) reasons(o *order, accepted bool) []error {
 	info, req, n := &c.r.info, &o.req, len(o.req.Prompt)
 	var all []error
 	add := func(when bool, err error) {
@@ -54,7 +54,7 @@ func (c *door) reasons(o *order, accepted bool) []error {
 // crowd returns the errors that apply to o because too many samples wait, of all tenants or
 // of its own. accepted is as for reasons. Preempted samples that still have a row in flight
 // do not count, as in the scheduler.
-func (c *door) crowd(o *order, accepted bool) (all []error) {
+func (c *refusals) crowd(o *order, accepted bool) (all []error) {
 	waiting, own, samples := 0, 0, max(o.req.Samples, 1)
 	for _, t := range c.r.sched.Tenants() {
 		waiting += t.Waiting
@@ -77,7 +77,7 @@ func (c *door) crowd(o *order, accepted bool) (all []error) {
 // displaces reports whether req may displace enough waiting requests to enter the full
 // queue. samples is the number of samples of req. lack is the number of samples by which
 // the queue is too small.
-func (c *door) displaces(req *scheduler.Request, samples, lack int) bool {
+func (c *refusals) displaces(req *scheduler.Request, samples, lack int) bool {
 	if !c.r.cfg.Displace || samples > c.r.cfg.MaxQueued {
 		return false
 	}

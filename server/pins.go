@@ -9,17 +9,17 @@ import (
 	"github.com/coppice-llm/coppice"
 )
 
-// keeping bounds what callers keep in the cache by cache_control: all of them together half of the tokens that may be pinned, so
+// keptPins bounds what callers keep in the cache by cache_control: all of them together half of the tokens that may be pinned, so
 // that the pins of administrators have room, and each tenant a quarter.
-type keeping struct {
+type keptPins struct {
 	most int // tokens that may be pinned; 0: nothing is kept
 
 	mu  sync.Mutex
-	all []kept // by the time of the last turn, the oldest first
+	all []keptPin // by the time of the last turn, the oldest first
 }
 
-// kept is a conversation that is pinned.
-type kept struct {
+// keptPin is a conversation that is pinned.
+type keptPin struct {
 	session coppice.SessionRef
 	tokens  int
 	until   time.Time
@@ -30,8 +30,8 @@ const maxKept = 1024
 
 // admit makes room for a conversation and counts its tokens. It returns the conversations that must be unpinned, which are
 // older ones of the same tenant or the conversation itself, and whether it may be pinned.
-func (k *keeping) admit(now time.Time, c kept) (dropped []coppice.SessionRef, ok bool) {
-	k.all = slices.DeleteFunc(k.all, func(o kept) bool { return !now.Before(o.until) || o.session == c.session })
+func (k *keptPins) admit(now time.Time, c keptPin) (dropped []coppice.SessionRef, ok bool) {
+	k.all = slices.DeleteFunc(k.all, func(o keptPin) bool { return !now.Before(o.until) || o.session == c.session })
 	own, others, mine := 0, 0, 0
 	for _, o := range k.all {
 		if o.session.Tenant == c.session.Tenant {
@@ -64,9 +64,9 @@ func (k *keeping) admit(now time.Time, c kept) (dropped []coppice.SessionRef, ok
 // keepWait is how long an answer waits, once it is sent, for its conversation to be pinned.
 const keepWait = 5 * time.Second
 
-// keep pins what the turn that c has just answered has left, for d. It is a hint: where there is no room for the pin, the conversation stays in the
+// pin pins what the turn that c has just answered has left, for d. It is a hint: where there is no room for the pin, the conversation stays in the
 // cache as others do.
-func (k *keeping) keep(c *call, session coppice.SessionRef, d time.Duration) {
+func (k *keptPins) pin(c *call, session coppice.SessionRef, d time.Duration) {
 	if k.most == 0 || c.fault != nil || !c.flush() { // the client has its answer
 		return
 	}
@@ -77,7 +77,7 @@ func (k *keeping) keep(c *call, session coppice.SessionRef, d time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	now := time.Now()
-	dropped, ok := k.admit(now, kept{session, c.bill.promptTokens + c.bill.outputTokens, now.Add(d)})
+	dropped, ok := k.admit(now, keptPin{session, c.bill.promptTokens + c.bill.outputTokens, now.Add(d)})
 	for _, old := range dropped {
 		_ = c.s.cfg.Node.UnpinSession(ctx, old) // it may be forgotten already
 	}
