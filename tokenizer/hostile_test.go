@@ -13,7 +13,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-var flipStep = flag.Int("flip-step", 15, "TestBitFlips flips one bit in so many; an odd number, to reach all positions within a byte")
+var flipStep = flag.Int("flip-step", 31, "TestBitFlips flips one bit in so many; an odd number, to reach all positions within a byte")
 
 // small returns a complete tokenizer.json of some hundred tokens, without white space.
 func small(t testing.TB) []byte {

@@ -14,7 +14,7 @@ import (
 	"github.com/coppice-llm/coppice/kv"
 )
 
-var expressions = flag.Int("expressions", 4000, "how many random expressions TestMachineMatchesOthers tries")
+var expressions = flag.Int("expressions", 1500, "how many random expressions TestMachineMatchesOthers tries")
 
 // spansOf returns the spans of text, in order, for matches, which are the ranges of an
 // expression's matches in it.

@@ -24,10 +24,9 @@ import (
 func TestFleetDashboards(t *testing.T) {
 	t.Parallel()
 	broker := startNATS(t, at(freePorts(t, 1)))
-	model := nano(t)
 	var workers []*process
 	for i := range 2 {
-		workers = append(workers, startCoppice(t, fmt.Sprint("worker ", i), "serve", "--addr", "127.0.0.1:0", "--model", model, "--name", fmt.Sprint("w", i),
+		workers = append(workers, startCoppice(t, fmt.Sprint("worker ", i), "serve", "--addr", "127.0.0.1:0", "--backend", "sim", "--name", fmt.Sprint("w", i),
 			"--kv-tokens", "2048", "--max-running", "2", "--kv-host", "16MiB", "--kv-disk", t.TempDir()+":64MiB", "--kv-write", "through", "--publish", broker.url))
 	}
 	router := startCoppice(t, "router", "route", "--addr", "127.0.0.1:0", "--worker", workers[0].url+","+workers[1].url, "--buckets", "2",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"flag"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -16,8 +17,10 @@ import (
 	"github.com/coppice-llm/coppice/tokenizer/chat"
 )
 
-// TestGGUF writes a file of each type, generates by its chat template, and compares the text
-// with that of a model directory with the same weights.
+var ggufTypes = flag.Bool("gguf-types", false, "TestGGUF: files of all types")
+
+// TestGGUF writes files, of two types or with -gguf-types of all, generates by their chat template, and compares the text
+// with that of a model directory with the same weights. Packages model and cpu test all types.
 func TestGGUF(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -34,7 +37,11 @@ func TestGGUF(t *testing.T) {
 		t.Fatal(stderr)
 	}
 	want := generate(plain)
-	for _, typ := range gguf.Types() {
+	types := []gguf.Type{gguf.BF16, gguf.Q4_K}
+	if *ggufTypes {
+		types = gguf.Types()
+	}
+	for _, typ := range types {
 		path := filepath.Join(dir, typ.String()+".gguf")
 		if _, stderr, ok := command(t, "make-model", path, "--preset", "mini", "--gguf", typ.String()); !ok || !strings.Contains(stderr, "LlamaForCausalLM") {
 			t.Fatalf("%v: %s", typ, stderr)
