@@ -95,7 +95,7 @@ func (c *benchChatCmd) play(ctx context.Context, load *bench.Chat, dir, label st
 
 // benchTiersCmd is coppice bench tiers; see bench.PlayTiers.
 type benchTiersCmd struct {
-	cpuNodeFlags
+	benchNodeFlags
 	bench.TiersConfig
 	Seed uint64 `default:"1" help:"Seed of the questions."`
 	JSON bool   `name:"json" help:"Print a JSON array instead of the table."`
@@ -126,30 +126,35 @@ func (c *benchTiersCmd) Run(ctx context.Context) error {
 	return err
 }
 
-// cpuNodeFlags configure nodes of benchmarks on the cpu backend.
-type cpuNodeFlags struct {
+// benchNodeFlags configure nodes of benchmarks.
+type benchNodeFlags struct {
 	engineFlags
-	KVType     kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values: f32, f16, bf16 or q8_0."`
+	gpuFlags
+	Backend    string   `default:"cpu" enum:"cpu,cuda,ptxvm" help:"Device that computes: cpu, cuda (an NVIDIA GPU), or ptxvm (the CUDA kernels in an interpreter; very slow, for tiny models)."`
+	KVType     kv.DType `name:"kv-type" default:"f32" help:"Data type of keys and values, on cpu: f32, f16, bf16 or q8_0."`
 	PageTokens int      `name:"page-tokens" default:"16" help:"Tokens per page: a power of two, 1 to 256."`
 }
 
 // model returns the path of the given model, or of a generated one with room for this many positions. remove
 // deletes the latter.
-func (c *cpuNodeFlags) model(ctx context.Context, positions int) (dir string, remove func(), err error) {
+func (c *benchNodeFlags) model(ctx context.Context, positions int) (dir string, remove func(), err error) {
+	if c.Backend != "cpu" && c.KVType != kv.F32 {
+		return "", nil, errors.New("--kv-type is for --backend cpu")
+	}
 	if c.Model != "" {
 		return c.Model.or(ctx, c.preset())
 	}
 	return generated(random.Spec{Preset: c.preset(), Seed: 1, Positions: positions}, c.preset().String())
 }
 
-// open starts a node with the cpu backend and the model in dir. tokens is the size of the device's
+// open starts a node with the model in dir. tokens is the size of the device's
 // pool.
-func (c *cpuNodeFlags) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
+func (c *benchNodeFlags) open(dir string, tokens int, tiers coppice.Tiers) (*coppice.Node, error) {
 	m, err := local.Open(dir, local.Options{
 		Node: coppice.Config{Tiers: tiers, Scheduler: scheduler.Config{StepTokens: 512}},
 		Backend: func(m *model.Model, _ *coppice.Config) (engine.Backend, error) {
-			return openBackend("cpu", backends.Options{
-				Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: c.KVType, Threads: c.Threads, MaxTokens: 512,
+			return openBackend(c.Backend, backends.Options{
+				Model: m, PageTokens: c.PageTokens, KVTokens: tokens, KVType: c.KVType, Threads: c.Threads, MaxTokens: 512, GPU: c.options(),
 			})
 		},
 	})

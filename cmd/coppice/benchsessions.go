@@ -11,7 +11,7 @@ import (
 
 // benchSessionsCmd is coppice bench sessions; see bench.PlaySessions.
 type benchSessionsCmd struct {
-	cpuNodeFlags
+	benchNodeFlags
 	bench.SessionsConfig
 	Seed uint64 `default:"1" help:"Seed of the tokens."`
 	tableFlags

@@ -45,3 +45,19 @@ func longPromptsFound(t *testing.T) float64 {
 	}
 	return runs[len(runs)-1].RestartHitRate
 }
+
+// TestBenchTiersPTX runs the benchmark on the interpreter of CUDA's kernels: tiers change no bit.
+func TestBenchTiersPTX(t *testing.T) {
+	t.Parallel()
+	out, stderr, ok := command(t, "bench", "tiers", "--backend", "ptxvm", "--preset", "nano", "--prompt-tokens", "20", "--pool-tokens", "48", "--working-sets", "2", "--rounds", "1", "--json")
+	var runs []bench.TierRun
+	if !ok || json.Unmarshal([]byte(out), &runs) != nil || len(runs) != len(bench.TierConfigs) {
+		t.Fatalf("%s%s", out, stderr)
+	}
+	for _, r := range runs {
+		if !r.Identical || r.LeakedPages != 0 || r.ComputedTokens == 0 {
+			t.Errorf("%+v", r)
+		}
+	}
+	refused(t, []string{"--kv-type is for --backend cpu"}, "bench", "tiers", "--backend", "ptxvm", "--kv-type", "f16")
+}

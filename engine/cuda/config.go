@@ -33,9 +33,11 @@ type Config struct {
 	PageTokens int `default:"16" min:"1" max:"256" pow2:""` // tokens per page, a power of two up to 256; default 16
 	Pages      int `min:"0" max:"1<<24"`                    // pages of the pool; if Pages and KVTokens are 0, as many as fit into the remaining memory
 	KVTokens   int // if Pages is 0: the least number of tokens that the pool holds
-	MaxSlots   int `default:"256" min:"1" max:"1<<14"`  // slots are in [0, MaxSlots); default 256
-	MaxRows    int `default:"256" min:"1" max:"1<<12"`  // rows per batch; default 256
-	MaxTokens  int `default:"8192" min:"1" max:"65535"` // tokens per batch; default 8192; at most a block for each in a grid
+	// Pool is device memory for the pool, which the caller has allocated. Without it, Open allocates.
+	Pool      PoolMemory
+	MaxSlots  int `default:"256" min:"1" max:"1<<14"`  // slots are in [0, MaxSlots); default 256
+	MaxRows   int `default:"256" min:"1" max:"1<<12"`  // rows per batch; default 256
+	MaxTokens int `default:"8192" min:"1" max:"65535"` // tokens per batch; default 8192; at most a block for each in a grid
 	// MaxInflight is how many batches may be pending; default 3: one runs, one is queued, one is
 	// planned.
 	MaxInflight int `default:"3" min:"2" max:"64"`
@@ -56,6 +58,34 @@ type Config struct {
 }
 
 const maxPages = 1 << 24 // of a pool
+
+// PoolMemory is device memory for the pool of pages that the caller brings, for example a part of what
+// another library has allocated in the device's primary context. Open sets it to zero. If Config.Pages and
+// KVTokens are 0, the pool takes as many pages as fit.
+type PoolMemory struct {
+	Address cudrv.Ptr // a multiple of 256; 0: the backend allocates the pool
+	Bytes   int
+	// Owner is kept alive until the backend has been closed, so that a finalizer that frees the memory does not run
+	// before. The backend does not use it.
+	Owner any
+}
+
+// fitPool sets the number of pages from the memory that the caller brings. It fails with ErrMemory if this is
+// too small.
+func (d *device) fitPool() error {
+	p, page := &d.cfg.Pool, 2*d.pageElements
+	if p.Address == 0 {
+		return nil
+	}
+	fit := min(p.Bytes/page, maxPages)
+	if d.cfg.Pages == 0 {
+		d.cfg.Pages = fit
+	}
+	if fit == 0 || d.cfg.Pages > fit {
+		return fmt.Errorf("%w: the memory for the pool has %s, the pool takes %s", ErrMemory, size(p.Bytes), size(max(d.cfg.Pages, 1)*page))
+	}
+	return nil
+}
 
 // WithDefaults returns c with defaults for the fields that are zero, except Pages and KVTokens. If
 // Pages is 0 it is set from KVTokens.
@@ -78,6 +108,9 @@ func (c Config) Validate() error {
 	err := bounds.Check("cuda", c)
 	if c.Driver == nil {
 		err = errors.Join(errors.New("cuda: Driver is nil"), err)
+	}
+	if p := &c.Pool; p.Address%256 != 0 || p.Address != 0 && p.Bytes <= 0 || p.Address == 0 && p.Bytes != 0 {
+		err = errors.Join(err, fmt.Errorf("cuda: Pool has %d bytes at %#x, want some at a multiple of 256", p.Bytes, p.Address))
 	}
 	return err
 }
@@ -138,9 +171,12 @@ func (d *device) budget(weightBytes int) error {
 		bufferBytes += (b.n + allocUnit - 1) / allocUnit * allocUnit
 	}
 	page := 2 * d.pageElements
+	if d.cfg.Pool.Address != 0 {
+		page = 0 // in use already
+	}
 	left := free - int(float64(total)*(1-d.cfg.MemoryFraction)) - weightBytes - bufferBytes
 	pages := d.cfg.Pages
-	if pages == 0 {
+	if pages == 0 { // never with memory of the caller
 		pages = min(max(left/page, 0), maxPages)
 	}
 	if pages == 0 || pages*page > left {

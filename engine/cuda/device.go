@@ -93,6 +93,9 @@ func newDevice(m *model.Model, cfg Config) (*device, error) {
 func (d *device) open(m *model.Model) error {
 	c := d.model
 	d.pageElements = 2 * c.Layers * c.KVHeads * d.cfg.PageTokens * c.HeadDim
+	if err := d.fitPool(); err != nil {
+		return err
+	}
 	positions := c.MaxPositions
 	if d.cfg.Pages > 0 { // no sequence is longer than the pool
 		positions = min(positions, d.cfg.Pages*d.cfg.PageTokens)
@@ -195,7 +198,7 @@ type buffer struct {
 
 func (d *device) makeRooms() error {
 	var err error
-	if d.pool, err = cudamem.New(d.ctx, d.stream, 2*d.pageElements, d.cfg.Pages); err != nil {
+	if d.pool, err = cudamem.New(d.ctx, d.stream, d.cfg.Pool.Address, 2*d.pageElements, d.cfg.Pages); err != nil {
 		return err
 	}
 	d.room.pool = d.pool.Base()

@@ -226,6 +226,7 @@ func (b *Backend) wait(queued <-chan *job) {
 	}
 	if b.waiting.Add(-1) == 0 {
 		b.closing = b.dev.ctx.Close()
+		runtime.KeepAlive(b.dev.cfg.Pool.Owner)
 		close(b.done)
 	}
 }

@@ -27,7 +27,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{Context: vm.New(ptxvm.Config{}).OpenDevice(), t: t}
 	var err error
 	if r.s, err = r.NewStream(); err == nil {
-		r.pool, err = cudamem.New(r, r.s, pageBytes, 8)
+		r.pool, err = cudamem.New(r, r.s, 0, pageBytes, 8)
 	}
 	r.ok(err)
 	return r
@@ -133,7 +133,7 @@ func TestNoMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := cudamem.New(c, s, 1<<19, 3); !errors.Is(err, cudrv.ErrMemory) {
+	if _, err := cudamem.New(c, s, 0, 1<<19, 3); !errors.Is(err, cudrv.ErrMemory) {
 		t.Errorf("%v, want cudrv.ErrMemory", err)
 	}
 }

@@ -32,10 +32,11 @@ type Copy struct {
 	Done     cudrv.Event // recorded after the copy
 }
 
-// New allocates as many pages as pages says, of pageBytes bytes each, and queues on stream s that
-// they are set to zero. It fails with the driver's error, for example cudrv.ErrMemory.
-func New(ctx cudrv.Context, s cudrv.Stream, pageBytes, pages int) (*Memory, error) {
-	m := &Memory{ctx: ctx, pageBytes: pageBytes, pages: pages}
+// New returns pages pages of pageBytes bytes each, which it sets to zero on stream s. They are at base, which
+// the caller keeps allocated; if base is 0, New allocates them. It fails with the driver's error, for example
+// cudrv.ErrMemory.
+func New(ctx cudrv.Context, s cudrv.Stream, base cudrv.Ptr, pageBytes, pages int) (*Memory, error) {
+	m := &Memory{ctx: ctx, base: base, pageBytes: pageBytes, pages: pages}
 	var err error
 	for _, to := range []*cudrv.Stream{&m.toHost, &m.toDevice} {
 		if *to, err = ctx.NewStream(); err != nil {
@@ -45,7 +46,10 @@ func New(ctx cudrv.Context, s cudrv.Stream, pageBytes, pages int) (*Memory, erro
 	if m.queued, err = ctx.NewEvent(); err != nil {
 		return nil, err
 	}
-	if m.base, err = ctx.Alloc(pageBytes * pages); err != nil {
+	if base == 0 {
+		m.base, err = ctx.Alloc(pageBytes * pages)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("cudamem: %d pages of %d bytes: %w", pages, pageBytes, err)
 	}
 	return m, ctx.Fill(s, m.base, 0, pageBytes*pages)
