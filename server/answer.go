@@ -299,12 +299,17 @@ func (c *call) flush() bool {
 // respond runs reqs, n choices each, and answers with the one JSON object that out makes of the
 // pieces, once all pieces have arrived.
 func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
-	bytes := func(p *piece) int { return keptBytes(&p.Piece) + collectedBytes(&p.Piece) }
-	if _, err := c.collect(reqs, n, bytes, func(f *flow, p *piece) {
-		if out.Piece(p.prompt, &p.Piece); out.Repeated() {
-			f.end()
-		}
-	}); err != nil {
+	c.client.Rest()
+	f, err := c.open(reqs, n)
+	if err == nil {
+		bytes := func(p *piece) int { return keptBytes(&p.Piece) + collectedBytes(&p.Piece) }
+		err = f.collect(c, bytes, func(p *piece) {
+			if out.Piece(p.prompt, &p.Piece); out.Repeated() {
+				f.end()
+			}
+		})
+	}
+	if err != nil {
 		return err
 	}
 	buf := c.s.buffer()
@@ -313,10 +318,8 @@ func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
 	return c.json(http.StatusOK, *buf)
 }
 
-// collect runs reqs, n choices each, until all pieces have arrived. It charges each for its bytes, and then takes it.
-func (c *call) collect(reqs []coppice.Request, n int, bytes func(*piece) int, take func(*flow, *piece)) (*flow, error) {
-	c.client.Rest()
-	f, err := c.open(reqs, n)
+// collect waits for all pieces of the answer to c. It charges each for its bytes, and then takes it.
+func (f *flow) collect(c *call, bytes func(*piece) int, take func(*piece)) (err error) {
 	for last := false; err == nil && !last; {
 		var p *piece
 		if p, err = f.next(nil); p.Begun {
@@ -328,8 +331,8 @@ func (c *call) collect(reqs []coppice.Request, n int, bytes func(*piece) int, ta
 			err = c.charge(bytes(p))
 		}
 		if err == nil {
-			take(f, p)
+			take(p)
 		}
 	}
-	return f, err
+	return err
 }

@@ -111,8 +111,12 @@ func (c *call) shorten(reqs []coppice.Request) error {
 // embed runs reqs, sets vectors to their embeddings and adds their tokens to usage. All of them have ended
 // when it returns nil.
 func (c *call) embed(reqs []coppice.Request, vectors [][]float32, usage *conversation.Usage) error {
-	bytes := func(p *piece) int { return vectorBytes * len(p.Embedding) }
-	f, err := c.collect(reqs, 1, bytes, func(_ *flow, p *piece) { vectors[p.prompt] = p.Embedding })
+	c.client.Rest()
+	f, err := c.open(reqs, 1)
+	if err == nil {
+		bytes := func(p *piece) int { return vectorBytes * len(p.Embedding) }
+		err = f.collect(c, bytes, func(p *piece) { vectors[p.prompt] = p.Embedding })
+	}
 	if err != nil {
 		return err
 	}
