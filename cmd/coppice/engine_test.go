@@ -85,7 +85,7 @@ func TestBenchEngineReport(t *testing.T) {
 	last := paths[len(paths)-1]
 	cmd.Env = append(os.Environ(), "COPPICE_TEST_MAIN=1", cpu.ISAVariable+"="+last.String())
 	text, err := cmd.Output()
-	for _, part := range []string{"version    coppice devel", "features   ", "self-test  portable: the kernels give the right bits", "memory     ", "limits     " + last.String(), "Q8_0", "batch 16", "Tokens per second of " + file} {
+	for _, part := range []string{"version    coppice devel", "features   ", "self-test  portable: the kernels give the right bits", "memory     ", "limits     " + last.String(), "Q8_0", "batch 16", " 1 compute thread ", "Tokens per second of " + file + ", 1 thread:"} {
 		if err != nil || !strings.Contains(string(text), part) {
 			t.Errorf("%v, no %q in %s", err, part, text)
 		}

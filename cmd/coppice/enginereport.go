@@ -76,9 +76,9 @@ func (r *engineReport) Rows() (rows [][]string, legend string) {
 		rows = append(rows, []string{s.Weights, s.Path, fmt.Sprintf("%.0f", s.PrefillTokS), fmt.Sprintf("%.1f", s.DecodeTokS1),
 			fmt.Sprintf("%.1f", s.DecodeTokS4), fmt.Sprintf("%.1f", s.DecodeTokS16), fmt.Sprintf("%.1f", s.GemmGFlops), fmt.Sprintf("%.1f", s.StreamGBs)})
 	}
-	return rows, fmt.Sprintf("Tokens per second of %s, %d threads: a prompt of %d tokens, then %d decoded in batches of 1, 4 and 16, over KV of %s; medians of three.\n"+
+	return rows, fmt.Sprintf("Tokens per second of %s, %s: a prompt of %d tokens, then %d decoded in batches of 1, 4 and 16, over KV of %s; medians of three.\n"+
 		"GFLOP/s are those of the prompt's products, GB/s the weights that decoding reads at batch 1.",
-		r.Model, r.Machine.Threads, r.Load.PromptTokens, r.Load.OutputTokens, r.Load.KVType)
+		r.Model, counted(r.Machine.Threads, "thread"), r.Load.PromptTokens, r.Load.OutputTokens, r.Load.KVType)
 }
 
 // measured returns the paths to measure: those that pass their self-test, and only the one that COPPICE_CPU
@@ -141,6 +141,7 @@ func (c *engineCmd) report(ctx context.Context) error {
 		return err
 	}
 	threads := c.threads()
+	facts.CPU.Threads = threads
 	r := &engineReport{Build: builtFrom(), Model: about, Load: engineLoad{c.PromptTokens, c.OutputTokens, c.KVType.String()},
 		Machine: engineMachine{facts.System.Name, facts.System.Kernel, facts.System.Container, facts.CPU.Brand, facts.CPU.Cores, facts.CPU.Usable, threads, facts.CPU.Features, facts.Memory.most()}}
 	ceilings := map[cpu.ISA]cpu.Ceilings{}
