@@ -52,7 +52,7 @@ func TestGPUCheckKilled(t *testing.T) {
 	}
 }
 
-var gpucheckKills = flag.Int("gpucheck-kills", 1, "for TestGPUCheckKilled: kill the command after each of this many parts, at most 9")
+var gpucheckKills = flag.Int("gpucheck-kills", 1, "for TestGPUCheckKilled: kill the command after each of this many parts, at most 10")
 
 // TestGPUCheck checks that the command completes in the interpreter and writes its report.
 func TestGPUCheck(t *testing.T) {
@@ -73,7 +73,7 @@ func TestGPUCheck(t *testing.T) {
 		Speed    []any
 		Chat     struct{ Identical bool }
 	}
-	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Complete || len(report.Parts) != 10 || !report.Chat.Identical {
+	if err := json.Unmarshal(text, &report); err != nil || len(report.Checks) < 10 || len(report.Speed) == 0 || !report.Complete || len(report.Parts) != 11 || !report.Chat.Identical {
 		t.Errorf("%s, %v", text, err)
 	}
 	if _, stderr, ok := command(t, "gpucheck", "--backend", "ptxvm", "--profile", filepath.Join(profile, "no", "file")); ok || !strings.Contains(stderr, "--profile: ") {
