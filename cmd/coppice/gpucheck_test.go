@@ -53,7 +53,7 @@ func TestGPUCheckKilled(t *testing.T) {
 }
 
 var (
-	gpucheckKills = flag.Int("gpucheck-kills", 1, "for TestGPUCheckKilled: kill the command after each of this many parts, at most 9")
+	gpucheckKills = flag.Int("gpucheck-kills", 1, "for TestGPUCheckKilled: kill the command after each of this many parts, at most 10")
 	gpucheckAll   = flag.Bool("gpucheck-all", false, "TestGPUCheck: all parts, not only those in which the command has a share")
 )
 
@@ -62,7 +62,7 @@ var (
 func TestGPUCheck(t *testing.T) {
 	t.Parallel()
 	file, profile := filepath.Join(t.TempDir(), "report.json"), filepath.Join(t.TempDir(), "profile.json")
-	args, parts := []string{"gpucheck", "--backend", "ptxvm", "--json", file, "--profile", profile}, 10
+	args, parts := []string{"gpucheck", "--backend", "ptxvm", "--json", file, "--profile", profile}, 11
 	if !*gpucheckAll {
 		args, parts = append(args, "--parts", "driver,profile,conversations"), 3
 	}

@@ -59,7 +59,7 @@ func quantised(ctx context.Context, cfg *Config, r *Report) error {
 	if b, err = openMeasured(cfg, r, random.Zeros(c, of)); err != nil { // a backend whose batches begin with the first
 		return err
 	}
-	return errors.Join(sameAtSize(ctx, cfg, r, b, "quantised/"+name, []int{cfg.Batches[0], cfg.SharedRows}), b.Close())
+	return errors.Join(sameAtSize(ctx, cfg, r, b, "quantised/"+name, []int{cfg.SharedRows}), b.Close())
 }
 
 // widened returns an error if a product of random weights of form f, with rows of k, differs from the one of
