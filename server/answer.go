@@ -126,22 +126,22 @@ func (c *call) settle(f *flow) {
 		f.bill(p)
 	}
 	f.all.Wait()
-	c.awaitTools(f)
+	f.awaitTools()
 }
 
 // awaitTools tells the node which tools the answer to a turn of a session calls, so that the cache knows when the next turn may
 // come. The client has the answer by then.
-func (c *call) awaitTools(f *flow) {
+func (f *flow) awaitTools() {
 	if f.tools == nil || f.session.Name == "" {
 		return
 	}
 	if names := f.tools(); len(names) > 0 {
-		if c.status != 0 {
-			c.flush()
+		if f.c.status != 0 {
+			f.c.flush()
 		}
-		ctx, stop := c.s.open.Bound(context.Background())
+		ctx, stop := f.c.s.open.Bound(context.Background())
 		defer stop()
-		_ = c.s.cfg.Node.AwaitTools(ctx, f.session, names...) // fails if the session is forgotten already, or the node ends
+		_ = f.c.s.cfg.Node.AwaitTools(ctx, f.session, names...) // fails if the session is forgotten already, or the node ends
 	}
 }
 

@@ -11,6 +11,8 @@ import "testing"
 // exporter and protobuf. The others are xxh3 with cpuid, for block hashes. local draws zap's ten besides, by engine/cpu,
 // and the two of golang.org/x/text.
 //
+// AwaitTools, forks and the lengths of histories (radixcache/forks.go) took 160 lines: the policy session needs them where it is.
+//
 // The goal for the root with local is 41,000 lines. What is missing are the writers of random models in engine/model, whose tests
 // need them within their package.
 func TestEmbedderDraws(t *testing.T) {
@@ -18,8 +20,8 @@ func TestEmbedderDraws(t *testing.T) {
 		imports      []string
 		lines, third int
 	}{
-		{[]string{"."}, 34_000, 110},
-		{[]string{".", "./local"}, 42_240, 122},
+		{[]string{"."}, 34_160, 110},
+		{[]string{".", "./local"}, 42_400, 122},
 	} {
 		ours, third := drawn(t, tc.imports...)
 		if lines := linesOf(t, ours); lines > tc.lines || len(third) > tc.third {
