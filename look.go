@@ -5,6 +5,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/coppice-llm/coppice/actors"
@@ -88,6 +89,20 @@ func (n *Node) ReleaseSession(ctx context.Context, session SessionRef) error {
 		return nil
 	}
 	return err
+}
+
+// AwaitTools says that the answer of a session's last turn calls tools, by their names, so that its next turn comes once they have
+// run. The eviction policy radixcache.Session learns from that how long to keep what the turn left; under other policies AwaitTools
+// does nothing. A server calls it for its clients' sessions and Session.Run for its own; call it where your program reads
+// the calls itself. It fails with ErrNoSession, and with ErrNoCache if the cache is off.
+func (n *Node) AwaitTools(ctx context.Context, session SessionRef, names ...string) error {
+	if n.Limits().Eviction != radixcache.Session || len(names) == 0 {
+		return nil
+	}
+	names = slices.Clone(names)
+	slices.Sort(names)
+	tools := strings.Join(slices.Compact(names), ",")
+	return do(ctx, n, func(core *scheduler.Scheduler, _ time.Duration) error { return core.AwaitTools(session, tools) })
 }
 
 // PinSession keeps what the last turn of a session left in the cache for d, or with 0 until UnpinSession or

@@ -72,7 +72,11 @@ func (s *Session) Run(ctx context.Context, messages ...chat.Message) (Result, er
 			r.Text = text
 			return r, nil
 		}
-		results := make([]chat.Message, len(calls))
+		results, names := make([]chat.Message, len(calls)), make([]string, len(calls))
+		for i := range calls {
+			names[i] = calls[i].Name
+		}
+		_ = s.node.AwaitTools(ctx, s.ref(), names...) // fails if the node has forgotten the session
 		for i := range calls {
 			if ctx.Err() != nil {
 				return r, context.Cause(ctx)

@@ -27,7 +27,7 @@ type agentsConfig struct {
 	// Regular makes pauses vary by an eighth as much: nearly all that wait for a tool come back within a second of
 	// each other.
 	Regular bool
-	// Told says what the cache hears of the turns. It changes nothing else.
+	// Told lists the facts that the cache hears of the turns. It changes nothing else.
 	Told told
 }
 
@@ -102,7 +102,7 @@ const (
 	callsAgents = 2 // starts sub-agents, and waits for them
 )
 
-// told says what a cache hears of the turns of a trace beside the times. A server has it from its clients' requests and from
+// told lists the facts that a cache hears of the turns of a trace beside the times. A server has it from its clients' requests and from
 // the answers of its model.
 type told struct {
 	names bool // the sessions; all else only with them

@@ -140,11 +140,11 @@ func newSession(Config) ranking {
 
 func (*sessionRanking) ranksByAge() bool { return false }
 
-// coarse is the step in which the worths of leaves differ in which no session with a name ends: a factor of the
-// square root of 2. What is learnt of such leaves says less, as each may be of another kind of client; where it says
-// nearly the same of two, the older one goes first, as under LRU. With finer steps two of eight replays in
-// bench/results/policies.md save less than LRU, with these all save more.
-const coarse = returns.Octave / 2
+// coarse is the step in which the worths of leaves differ in which no session with a name ends: a factor of 1.2. What
+// is learnt of such leaves says less, as each may be of another kind of client; where it says nearly the same of two, the
+// older one goes first, as under LRU. It was chosen with priorSeen and broadSeen of package returns on the Mooncake traces of
+// bench/results/policies.md.
+const coarse = returns.Octave / 4
 
 // rank is 0 for what no turn will continue. Otherwise it is the logarithm of the worth of a token: the node's
 // worth plus that of the cost, which grows with the tokens before it as in CostAware.

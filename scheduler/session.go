@@ -54,6 +54,7 @@ type sessions struct {
 	oldest   *session // ends of the list by last use
 	newest   *session
 	groups   map[string]uint8     // by class or tenant: see group
+	tools    map[string]uint8     // by the names of tools: see AwaitTools
 	tokens   int                  // sum of len(session.tokens)
 	expected []*session           // with a turn that is expected, by the time of session.expect.due
 	ids      radixcache.SessionID // the latest that was given
@@ -77,7 +78,7 @@ type session struct {
 }
 
 func newSessions(poolTokens int) sessions {
-	return sessions{info: poolTokens, byRef: make(map[SessionRef]*session), groups: make(map[string]uint8)}
+	return sessions{info: poolTokens, byRef: make(map[SessionRef]*session), groups: make(map[string]uint8), tools: make(map[string]uint8)}
 }
 
 // key returns the cache key of the session's last turn, without the last token, whose KV was never computed.
@@ -209,6 +210,35 @@ func (s *Scheduler) turnEnds(now time.Duration, q *sequence, valid int) {
 	if x.pinned {
 		s.repinSession(now, x)
 	}
+}
+
+// maxTools bounds the tools whose times are learnt apart, and maxToolNames the bytes of their names. All others
+// have number 0.
+const (
+	maxTools     = 64
+	maxToolNames = 256
+)
+
+// AwaitTools notes that the answer of a session's last turn calls tools, whose names are joined in tools: the next turn
+// comes when they have run, and needs no user. The policy radixcache.Session learns for each tool how long that takes; other
+// policies make no use of it. Call it between the end of the turn and the next one. Errors: ErrNoCache,
+// ErrInvalid, ErrNoSession.
+func (s *Scheduler) AwaitTools(ref SessionRef, tools string) error {
+	if s.cache == nil {
+		return ErrNoCache
+	}
+	x, err := s.sessions.find(ref)
+	if err != nil {
+		return err
+	}
+	id, known := s.sessions.tools[tools]
+	if !known && len(s.sessions.tools) < maxTools-1 && len(tools) <= maxToolNames {
+		id = uint8(len(s.sessions.tools) + 1)
+		s.sessions.tools[tools] = id
+	}
+	s.cache.AwaitTools(x.id, id)
+	s.verify()
+	return nil
 }
 
 // ReleaseSession forgets a session: it takes no further turn, or what it has left is not needed by one.

@@ -25,6 +25,8 @@ type flow struct {
 	ctx     context.Context // its end aborts the streams
 	stop    func()          // releases ctx
 	streams []*coppice.Stream
+	session coppice.SessionRef // of the first prompt; without a name it is none
+	tools   func() []string    // that its answer calls; nil: the answer has not ended
 	single  [1]*coppice.Stream // backing array of streams for one prompt, the usual case: no allocation
 	latest  piece
 	results chan piece // used only with several prompts; one goroutine per prompt sends on it
@@ -41,6 +43,7 @@ func (c *call) open(reqs []coppice.Request, n int) (*flow, error) {
 		f.results = make(chan piece)
 	}
 	c.after = func() { c.settle(f) }
+	f.session = coppice.SessionRef{Namespace: reqs[0].Namespace, Tenant: reqs[0].Tenant, Name: reqs[0].Session}
 	for i := range reqs {
 		stream, err := c.s.cfg.Node.Stream(reqs[i])
 		if err != nil {
@@ -123,6 +126,23 @@ func (c *call) settle(f *flow) {
 		f.bill(p)
 	}
 	f.all.Wait()
+	f.awaitTools()
+}
+
+// awaitTools tells the node which tools the answer to a turn of a session calls, so that the cache knows when the next turn may
+// come. The client has the answer by then.
+func (f *flow) awaitTools() {
+	if f.tools == nil || f.session.Name == "" {
+		return
+	}
+	if names := f.tools(); len(names) > 0 {
+		if f.c.status != 0 {
+			f.c.flush()
+		}
+		ctx, stop := f.c.s.open.Bound(context.Background())
+		defer stop()
+		_ = f.c.s.cfg.Node.AwaitTools(ctx, f.session, names...) // fails if the session is forgotten already, or the node ends
+	}
 }
 
 // gauge measures latencies and counts tokens of the pieces of one HTTP request.
@@ -245,6 +265,7 @@ func (c *call) stream(reqs []coppice.Request, out streamed, n int) error {
 				break
 			}
 			if b = out.Piece(b, p.prompt, &p.Piece); last {
+				f.tools = out.Tools
 				b = out.Done(b)
 			}
 			if out.Repeated() {
@@ -315,6 +336,7 @@ func (c *call) respond(reqs []coppice.Request, out collected, n int) error {
 	buf := c.s.buffer()
 	defer c.s.release(buf)
 	*buf = out.Append((*buf)[:0])
+	f.tools = out.Tools
 	return c.json(http.StatusOK, *buf)
 }
 

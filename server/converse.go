@@ -24,6 +24,7 @@ type streamed interface {
 	ContentType() string
 	Piece(dst []byte, prompt int, p *coppice.Piece) []byte
 	Ping(dst []byte) []byte // shows the client that the answer goes on
+	Tools() []string        // that the first output calls, by name
 	Repeated() bool         // no output has more to give, and the request should be stopped
 	RepeatsScores() bool
 	Done(dst []byte) []byte
@@ -34,6 +35,7 @@ type streamed interface {
 type collected interface {
 	Piece(prompt int, p *coppice.Piece)
 	Repeated() bool
+	Tools() []string // as in streamed, after Append
 	Append(dst []byte) []byte
 }
 

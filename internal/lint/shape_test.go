@@ -56,7 +56,7 @@ var large = map[string]exception{
 	"openai/responses fields Ask":                       {42, "fields of the wire, which embeds the turn"},
 	"openai methods peeking":                            {64, "each field of the wire has a method that reads it"},
 	"openai methods reading":                            {63, "each field of the wire has a method that reads it"},
-	"scheduler methods Scheduler":                       {83, "the inputs and questions of a scheduler: requests, pages, moves, tiers, sessions and their parks; its parts have the rest"},
+	"scheduler methods Scheduler":                       {84, "the inputs and questions of a scheduler: requests, pages, moves, tiers, sessions and their parks; its parts have the rest"},
 	"scheduler/schedtest fields load":                   {21, "what a world's requests are drawn from"},
 	"scheduler/schedtest methods world":                 {63, "the rig's methods and one for each kind of event that a world draws"},
 	"radixcache fields Cache":                           {38, "the tree, its namespaces and its journal have one owner, which the compiler lays out as one"},

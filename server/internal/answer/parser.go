@@ -15,6 +15,7 @@ type parser struct {
 	// repeats ends the output at a repeated call; nil: calls may repeat.
 	repeats *repeats
 	events  []parse.Event
+	names   []string // of the tools that are called, in order
 }
 
 // newParser returns nil if the whole text is content.
@@ -41,9 +42,22 @@ func (a *Answer) newParser() *parser {
 func (p *parser) next(text string, last bool) []parse.Event {
 	all := p.cleaned(p.of.Next(text, last), last)
 	if p.repeats != nil {
-		return p.repeats.next(all, last)
+		all = p.repeats.next(all, last)
+	}
+	for i := range all {
+		if all[i].Kind == parse.Call {
+			p.names = append(p.names, all[i].Text)
+		}
 	}
 	return all
+}
+
+// tools returns the names of the tools that are called, in order.
+func (p *parser) tools() []string {
+	if p == nil {
+		return nil
+	}
+	return p.names
 }
 
 // cleaned returns the events without marks, and without calls where they don't count.

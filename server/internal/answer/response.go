@@ -23,7 +23,8 @@ type choice struct {
 	logprobs []float32
 	top      [][]engine.TokenLogprob
 	ending   *coppice.Ending
-	watch    *parser // finds repeated calls while the output goes on; nil: calls may repeat
+	tools    []string // that the choice calls, in order: set by Append
+	watch    *parser  // finds repeated calls while the output goes on; nil: calls may repeat
 }
 
 // Whole returns a Response for a. Use either Whole or Stream.
@@ -33,6 +34,9 @@ func (a *Answer) Whole() *Response {
 
 // Repeated reports the same as Stream.Repeated.
 func (r *Response) Repeated() bool { return r.turns.done(len(r.choices)) }
+
+// Tools returns the names of the tools that the first choice calls, in order, after Append.
+func (r *Response) Tools() []string { return r.choices[0].tools }
 
 // Piece adds a piece of prompt i. The pieces of one sample must come in order.
 func (r *Response) Piece(i int, p *coppice.Piece) {
@@ -116,6 +120,7 @@ func (r *Response) chatChoice(dst []byte, index int) []byte {
 		dst = jsontext.AppendString(dst, string(c.text))
 	} else {
 		dst = r.message(dst, index, split(out, string(c.text)))
+		c.tools = out.tools()
 	}
 	dst = r.chatLogprobs(append(dst, `,"refusal":null},"logprobs":`...), r.scored(c))
 	dst = r.appendFinish(append(dst, ','), out.stopped(c.ending), out.calls() > 0)

@@ -23,6 +23,9 @@ type Stream struct {
 // call. The request should then be stopped.
 func (s *Stream) Repeated() bool { return s.turns.done(len(s.choices)) }
 
+// Tools returns the names of the tools that the first choice calls, in order.
+func (s *Stream) Tools() []string { return s.choices[0].out.tools() }
+
 // streamed is the progress of one choice.
 type streamed struct {
 	begun  bool

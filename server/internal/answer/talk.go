@@ -72,6 +72,9 @@ type said struct {
 // Repeated reports the same as Stream.Repeated.
 func (s *said) Repeated() bool { return s.turns.done(1) }
 
+// Tools returns the names of the tools that the answer calls, in order.
+func (s *said) Tools() []string { return s.out.tools() }
+
 // next returns the events of p, which are valid until the following call, and the ending if p has it.
 func (s *said) next(p *coppice.Piece) ([]conversation.Event, *conversation.Ending) {
 	p = s.talk.state.cut(p)
