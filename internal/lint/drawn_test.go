@@ -11,13 +11,16 @@ import "testing"
 // Of the root's third-party packages protoactor needs 108: its package actor imports OpenTelemetry's SDK, a Prometheus
 // exporter and protobuf. The others are xxh3 with cpuid, for block hashes. local draws the two of golang.org/x/text
 // besides.
+//
+// The goal for the root with local is 41,000 lines. The policy session needs AwaitTools, forks and the lengths of histories (radixcache/forks.go)
+// where they are: 230 lines.
 func TestEmbedderDraws(t *testing.T) {
 	for _, tc := range []struct {
 		imports      []string
 		lines, third int
 	}{
-		{[]string{"."}, 33_550, 110},
-		{[]string{".", "./local"}, 41_000, 112},
+		{[]string{"."}, 33_790, 110},
+		{[]string{".", "./local"}, 41_200, 112},
 	} {
 		ours, third := drawn(t, tc.imports...)
 		if lines := linesOf(t, ours); lines > tc.lines || len(third) > tc.third {
