@@ -127,7 +127,7 @@ func TestPinSessionMoves(t *testing.T) {
 	if n, _ := b.s.Cache().PinnedPrefixes(); n != 0 {
 		t.Errorf("%d prefixes are pinned after the release", n)
 	}
-	for _, err := range []error{b.s.ReleaseSession(ref), b.s.UnpinSession(ref), b.s.ExpectSession(b.now, ref, 0)} {
+	for _, err := range []error{b.s.ReleaseSession(ref), b.s.UnpinSession(ref), b.s.ExpectSession(b.now, ref, 0), b.s.AwaitTools(ref, "run")} {
 		if !errors.Is(err, ErrNoSession) {
 			t.Errorf("after the release: %v", err)
 		}
