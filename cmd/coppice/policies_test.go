@@ -53,7 +53,7 @@ func TestBenchPoliciesAgents(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &got); err != nil || !ok || stderr != "" {
 		t.Fatalf("ok %v: %s %v", ok, stderr, err)
 	}
-	if len(got.Traces) != 5 || got.Traces[0].Name != "agents" || got.Traces[0].LiveSetTokens == 0 || got.Traces[0].Capacities[2].Share != 1.2 {
+	if len(got.Traces) != 6 || got.Traces[0].Name != "agents" || got.Traces[0].Capacities[0].InformedTokens == 0 || got.Traces[0].LiveSetTokens == 0 || got.Traces[0].Capacities[2].Share != 1.2 {
 		t.Errorf("printed %s", stdout)
 	}
 }
