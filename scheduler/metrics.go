@@ -27,6 +27,7 @@ type Metrics struct {
 	Fetches          uint64    // waits for a prefix from a lower tier
 	Bypasses         uint64    // sum, over admissions, of the sequences skipped because they did not fit
 	Expired          uint64    // samples ended by a deadline or queue timeout
+	ToolTurns        uint64    // turns of sessions whose answers call tools: see AwaitTools
 	Displaced        uint64    // requests ended in a full queue for others of higher priority
 	Endings          [5]uint64 // by Reason
 

@@ -237,6 +237,7 @@ func (s *Scheduler) AwaitTools(ref SessionRef, tools string) error {
 		s.sessions.tools[tools] = id
 	}
 	s.cache.AwaitTools(x.id, id)
+	s.metrics.ToolTurns++
 	s.verify()
 	return nil
 }

@@ -3,6 +3,8 @@ package server
 import (
 	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -133,4 +135,39 @@ func TestPublicTokens(t *testing.T) {
 		}
 	}
 	b.refused("POST", "/v1/completions", `{"prompt":"x","coppice":{"public_tokens":-1}}`, 400, "invalid_value")
+}
+
+// TestToolTurnsAreTold: the policy session hears of each answer to a named session that calls tools, streamed or not and on each
+// wire, and of no other answer; another policy hears of none.
+func TestToolTurnsAreTold(t *testing.T) {
+	const (
+		tools    = `"tools":[{"type":"function","function":{"name":"f","parameters":{"properties":{"a":{"enum":[1,2]}},"required":["a"],"additionalProperties":false}}}],`
+		ask      = `{"messages":[{"role":"user","content":"x"}],"max_tokens":200,` + tools
+		named    = ask + `"tool_choice":"required","prompt_cache_key":"s"`
+		messages = `{"messages":[{"role":"user","content":"x"}],"max_tokens":200,"tool_choice":{"type":"tool","name":"f"},` +
+			`"tools":[{"name":"f","input_schema":{"properties":{"a":{"enum":[1,2]}},"required":["a"],"additionalProperties":false}}]}`
+		responses = `{"input":"x","max_output_tokens":200,"prompt_cache_key":"r","tool_choice":"required",` +
+			`"tools":[{"type":"function","name":"f","parameters":{"properties":{"a":{"enum":[1,2]}},"required":["a"],"additionalProperties":false}}]}`
+	)
+	for policy, told := range map[radixcache.Policy]int{radixcache.Session: 4, radixcache.LRU: 0} {
+		b := start(t, setup{Node: coppice.Config{Scheduler: scheduler.Config{Eviction: policy}}})
+		for _, r := range []struct{ path, header, body string }{
+			{"/v1/chat/completions", "", named + `}`},
+			{"/v1/chat/completions", "", named + `,"stream":true}`},
+			{"/v1/chat/completions", "", ask + `"tool_choice":"required"}`},                    // of no session
+			{"/v1/chat/completions", "", ask + `"tool_choice":"none","prompt_cache_key":"s"}`}, // calls none
+			{"/v1/messages", "m", messages},
+			{"/v1/responses", "", responses},
+		} {
+			b.session = r.header
+			if a := b.do("POST", r.path, r.body); a.StatusCode != 200 {
+				t.Fatalf("%s: %d %s", r.path, a.StatusCode, a.body)
+			}
+		}
+		b.until(func(s *coppice.Stats) bool { return s.Scheduler.ToolTurns >= uint64(told) }) // the client has its answer before
+		_, text, _ := strings.Cut(b.metricsText(), `coppice_tool_turns_total{model_name="nano"} `)
+		if text, _, _ = strings.Cut(text, "\n"); text != strconv.Itoa(told) {
+			t.Errorf("%v: told of %q turns, want %d", policy, text, told)
+		}
+	}
 }

@@ -97,6 +97,7 @@ type Totals struct {
 	Fetches             uint64            `json:"fetches" metric:"fetches_total" help:"Waits for a prefix from a tier below the device."`
 	Bypasses            uint64            `json:"bypasses" metric:"bypasses_total" help:"Admissions past a request that did not fit."`
 	Displaced           uint64            `json:"displaced" metric:"requests_displaced_total" help:"Requests that one of higher priority displaced in a full queue."`
+	ToolTurns           uint64            `json:"tool_turns" metric:"tool_turns_total" help:"Turns of sessions whose answers call tools, of which the eviction policy session was told."`
 	Expired             uint64            `json:"expired" metric:"requests_expired_total" help:"Samples that a time limit ended."`
 	EvictedPages        uint64            `json:"evicted_pages" api:"-" metric:"-" why:"the sum of Tree.EvictedPages"`
 
