@@ -26,7 +26,7 @@ type build struct {
 	Date    string `json:"date,omitempty"` // of the commit, RFC 3339
 	Go      string `json:"go"`
 	Target  string `json:"target"`
-	CPU     string `json:"cpu"` // path of the CPU engine; only in the answer of coppice version
+	CPU     string `json:"cpu,omitempty"` // path of the CPU engine; only in the answer of coppice version
 }
 
 // builtFrom returns what is known of this program, without its path of the CPU.
