@@ -11,7 +11,7 @@ import (
 // informed returns the number of pages that an eviction matches which knows the distributions of an agents' trace, and of
 // each session what the cache is told (told.calls, told.ends), the number of its turns, and which sub-agents run. It does not
 // know what the distributions will draw. It is no policy for a server, whose sessions have no known distributions; it shows
-// how much of the distance to clairvoyant eviction is not to be had by any policy.
+// about how much of the distance to clairvoyant eviction takes knowledge of the draws.
 //
 // It evicts what is worth least per page. A session's next turn uses its whole present context with the chance that the
 // history is not replaced first. So each page of the context is worth
